@@ -66,10 +66,8 @@ def adapt(
 
 
 class _AdaptedAssignor(AbstractPartitionAssignor):
-    """The strategy of one consumer.
-
-    aiokafka's own strategies are classes with class methods, so that all consumers of a process
-    share Sticky's memory; aiokafka calls an object just as well.
+    """The strategy of one consumer. aiokafka's own strategies are classes with class methods, so
+    that all consumers of a process share Sticky's memory; aiokafka calls an object just as well.
     """
 
     name = "adapted"

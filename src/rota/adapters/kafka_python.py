@@ -50,8 +50,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}: pip install 'rota[kafka-python]'") from error
 
-#: kafka-python's class has no types.
-ClusterMetadata: TypeAlias = Any
+ClusterMetadata: TypeAlias = Any  # kafka-python's class has no types
 #: Version of subscriptions and assignments: the first with owned partitions, generation and rack.
 PROTOCOL_VERSION = 3
 
@@ -98,8 +97,6 @@ def adapt(
 
 
 class _AdaptedAssignor(AbstractPartitionAssignor):
-    """The strategy of one consumer."""
-
     name = "adapted"
 
     def __init__(self, assignor: Assignor, protocol: RebalanceProtocol, rack: str | None) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 #: The largest request before its client has logged in (``sasl.server.max.receive.size``).
 MAX_REQUEST_BEFORE_LOGIN = 512 * 1024
+#: Seconds to log in.
 LOGIN_TIMEOUT = 30.0
 #: Bytes of a response that the transport gets at a time, so that it copies little.
 WRITE_CHUNK = 256 * 1024

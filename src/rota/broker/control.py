@@ -238,9 +238,7 @@ class BrokerControl:
         return self._call(_group_states)
 
     def group(self, name: str) -> Group:
-        """Returns a group as its coordinator sees it; one that does not exist is ``Dead``, as in
-        Kafka.
-        """
+        """Returns a group as its coordinator sees it; ``Dead`` if it does not exist."""
         return self._call(lambda node, now: _describe_group(node, name, now))
 
     def wait_for_group(self, name: str, members: int, *, timeout: float = DEFAULT_TIMEOUT) -> Group:
@@ -263,9 +261,7 @@ class BrokerControl:
         return self._poll(check, timeout)
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
-        """Returns a group's committed offsets by partition; raises Refused if its journal is
-        damaged.
-        """
+        """Returns a group's committed offsets; raises Refused if its journal is damaged."""
         result = self._call(lambda node, now: node.context.groups.fetch_offsets(group, now))
         if result.code:
             raise Refused(result.code, f"the offsets of group {group!r}: {result.code.name}")

@@ -43,8 +43,7 @@ class ClientSession:
     software: str = ""
     user: str | None = None
     login: SaslLogin | None = None
-    #: Handles a login before Kafka 1.0, whose frames have no header; returns the response, or
-    #: raises Refused.
+    #: Answers a login before Kafka 1.0, whose frames have no header, or raises Refused.
     raw_frame_handler: Callable[[bytes], bytes] | None = None
     on_disconnect: Callable[[], None] | None = None
 
@@ -63,6 +62,7 @@ class ServerRequest(Generic[RequestT_co]):
     client: ClientSession
     body: RequestT_co
     now: int
+    #: Bytes of the frame.
     size: int
     write_response: Callable[[Message | None], None] = field(repr=False)
     #: Closes the connection in place of a response; the reason is logged.
@@ -136,8 +136,7 @@ class Handler(Generic[RequestT]):
     min_version: int
     max_version: int
     handle: Callable[[ServerRequest[RequestT]], None]
-    #: Returns the response with this error wherever the schema has a field for one; None: no
-    #: response.
+    #: Makes the response with this error in every field for one; None: the request gets none.
     error_response: Callable[[ServerRequest[RequestT], Code], Message | None] = make_error_response
     #: The lowest advertised version, if lower versions are handled too.
     advertised_from: int | None = None

@@ -161,9 +161,7 @@ class Broker(BrokerControl):
         self._stop(keep=False)
 
     def restart(self) -> None:
-        """Stops the broker and starts it again, with the same port and all stored data. Raises
-        TimedOut as :meth:`stop` does.
-        """
+        """Restarts the broker with the same port and stored data; raises as :meth:`stop` does."""
         if self._thread is None:
             raise _not_running_error()
         self._stop(keep=True)

@@ -1,7 +1,4 @@
-"""``rota consume``: prints the records of topics as lines, and commits the printed records.
-
-The flags; consume_records.py does the work.
-"""
+"""``rota consume``: prints and commits the records of topics; consume_records.py does the work."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Flags that several commands have: the cluster to connect to, its settings, and timeouts.
 
-:func:`run_with_admin` connects to that cluster and runs one coroutine with an admin client. Imports
-are inside functions: ``--help`` should load neither rich nor a client.
+Imports are inside functions: ``--help`` should load neither rich nor a client.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ DEFAULT_TIMEOUT = 30.0
 CONNECT_TIMEOUT = 10.0
 #: Defaults that the file and the flags override.
 DEFAULT_SETTINGS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
-#: Name of the input ``-`` in messages.
 STANDARD_INPUT = "standard input"
 #: A function that adds one flag to a parser; :func:`flag_adder` returns it.
 AddFlag: TypeAlias = Callable[..., None]
@@ -249,7 +247,6 @@ def run_with_admin(args: argparse.Namespace, function: Callable[[Admin], Awaitab
 
 
 def split_names(values: Iterable[str] | None) -> list[str]:
-    """Splits the values of a repeated flag at commas."""
     return [name.strip() for names in values or () for name in names.split(",")]
 
 

@@ -112,7 +112,6 @@ def _parse_offset(text: str) -> int:
 
 
 def reset_offsets(args: argparse.Namespace) -> bool:
-    """Prints the new offsets of a group; with ``--execute`` it commits them."""
     target = _target_from_flags(args)
     executed = args.execute and not args.export
 
@@ -253,7 +252,6 @@ def _print_changes(group: str, changes: Sequence[OffsetChange]) -> None:
 
 
 def delete_groups(args: argparse.Namespace) -> bool:
-    """Prints the groups that would be deleted; with ``--execute`` it deletes them."""
     names = list(dict.fromkeys(args.groups))
 
     async def describe_and_delete(admin: Admin) -> list[tuple[GroupDescription, int]]:
@@ -283,7 +281,6 @@ def delete_groups(args: argparse.Namespace) -> bool:
 
 
 def delete_offsets(args: argparse.Namespace) -> bool:
-    """Prints the offsets that would be deleted; with ``--execute`` it deletes them."""
     if bool(args.topic) == args.all_topics:
         args.error("give --topic TOPIC or --all-topics")
     selected = parse_topic_flags(args.topic)

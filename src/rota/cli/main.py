@@ -18,8 +18,6 @@ DEBUG_VARIABLE = "ROTA_DEBUG"
 
 
 class ExitCode(IntEnum):
-    """Exit codes, the same for every command."""
-
     DONE = 0
     LIMIT = 1
     USAGE = 2

@@ -77,7 +77,6 @@ MAX_INTEGER = 2**31 - 1
 
 #: The consumers whose leaders use a solver.
 SOLVER_CONSUMERS = {"exact": "Rota", "kafka": "Java"}
-#: Reason for the solver that the user chose.
 GIVEN = "--solver"
 
 COMPARED_STRATEGIES = (
@@ -140,7 +139,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Prints the plan; true if a limit is exceeded."""
     import_from_working_directory([*(args.strategy or ()), *(args.origin or ())])
     if args.solver is not None:
         check_solver(args.solver)
@@ -557,7 +555,6 @@ def print_comparison(plans: Sequence[Plan], solver: str, timing_notes: Sequence[
 
 
 def print_solver_difference(plan: Plan, other: Plan) -> None:
-    """Prints how the plan of the other solver differs, if it does."""
     loads = render.format_loads(other.target_loads)
     solver = other.solver
     if solver and (other.moved, loads) != (plan.moved, render.format_loads(plan.target_loads)):

@@ -45,8 +45,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """The topics and members of a group, and the members that have just left."""
-
     partitions: Mapping[str, int]
     racks: ReplicaRacks
     members: tuple[Member, ...]
@@ -147,7 +145,6 @@ class _CaseReader:
     def optional(
         self, expected: type[T], fields: Mapping[str, object], key: str, path: str
     ) -> T | None:
-        """Returns the value of a key; None if the object does not have the key, or has null."""
         value = fields.get(key)
         return None if value is None else self.expect(expected, value, f"{path}.{key}")
 
@@ -289,7 +286,6 @@ class LiveGroup:
 
 
 def verb_of_plan(args: argparse.Namespace) -> str:
-    """Returns what the command does: with a limit it checks the plan."""
     return "plan" if args.max_moves is None and args.max_downtime is None else "check"
 
 

@@ -1,8 +1,4 @@
-"""Writes the records of ``rota produce`` with confluent-kafka, and waits until the cluster has
-stored them.
-
-:func:`librdkafka_settings` translates Kafka's names of producer settings into librdkafka's.
-"""
+"""Writes the records of ``rota produce`` with confluent-kafka, and waits until they are stored."""
 
 from __future__ import annotations
 
@@ -195,7 +191,6 @@ def _strip_details(error: KafkaError) -> str:
 
 PLAIN_SERIALIZERS = frozenset({"StringSerializer", "ByteArraySerializer", "BytesSerializer"})
 
-#: Kafka's defaults, in librdkafka's names.
 DEFAULT_PRODUCER_SETTINGS: Mapping[str, object] = {
     "acks": "all",
     "enable.idempotence": True,
@@ -219,7 +214,6 @@ def _producer_keys() -> Iterator[ConfigKey]:
 
 PRODUCER_KEYS: Mapping[str, ConfigKey] = {key.name: key for key in _producer_keys()}
 
-#: Settings of consumers and producers.
 SHARED_KEYS = frozenset(
     {
         *("client.dns.lookup", "client.id", "connections.max.idle.ms", "metadata.max.age.ms"),

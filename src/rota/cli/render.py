@@ -50,7 +50,6 @@ class _Console(Console):
 
 
 def make_console() -> Console:
-    """Returns a console without markup. A pipe gets unbroken lines."""
     columns = shutil.get_terminal_size().columns
     width = max(columns, MIN_CONSOLE_WIDTH) if sys.stdout.isatty() else UNLIMITED_WIDTH
     return _Console(markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
@@ -71,9 +70,8 @@ def print_lines(*lines: str) -> None:
 def print_table(
     titles: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[str] = ()
 ) -> None:
-    """Prints a table without borders and without trailing blanks, so that it can be copied. None
-    is shown as ``-``. A long table is not fitted to the terminal: rich needs a second for every
-    few hundred rows.
+    """Prints a table without borders and trailing blanks, so that it can be copied; None is ``-``.
+    A long table is not fitted to the terminal: rich needs a second for every few hundred rows.
 
     :param numbers: the titles of columns that are right-aligned
     """

@@ -113,16 +113,15 @@ def _overview_lines(story: Story) -> Iterator[str]:
     if not groups:
         yield evidence_text.NO_REBALANCES
         return
-    counts = Counter(group.health.health for group in groups)
+    totals, counts = story.totals, Counter(group.health.health for group in groups)
     order = (*reversed(PROBLEMS), GroupHealth.UNKNOWN, GroupHealth.OK)
     listed = ", ".join(f"{counts[health]:,} {health}" for health in order if counts[health])
     of = f" of {story.total_groups:,}" if len(groups) < story.total_groups else ""
     yield f"{len(groups):,}{of} group{'' if story.total_groups == 1 else 's'}: {listed}"
-    downtime = format_rounded_duration(sum(group.downtime_ms or 0 for group in groups))
-    cost = f"{count_noun(sum(group.rebalances for group in groups), 'rebalance')}, {downtime} of "
-    saved = sum(group.saving_ms or 0 for group in groups)
-    saving = f"; advised changes save {format_rounded_duration(saved)}" if saved else ""
-    yield f"{cost}downtime{saving}"
+    cost = f"{format_rounded_duration(totals.downtime_ms)} of downtime"
+    if totals.saving_ms:
+        cost += f"; advised changes save {format_rounded_duration(totals.saving_ms)}"
+    yield f"{count_noun(totals.rebalances, 'rebalance')}, {cost}"
 
 
 def _group_lines(
@@ -133,7 +132,8 @@ def _group_lines(
     downtime = "unknown"
     if group.downtime_ms is not None:
         downtime = format_rounded_duration(group.downtime_ms) if group.downtime_ms else "no"
-    yield BOLD(f"{rank}. {name}: {group.health.health}, {downtime} downtime")
+    title = f"{rank}. {name}: {group.health.health}, {downtime} downtime"
+    yield BOLD(render.clip_text(title, lines=1)[0])
     for first, text in (("   ", group.happened), ("   To do: ", group.to_do)):
         if text:
             short = shorten_times(text, evidence)

@@ -81,7 +81,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Runs the scenario; returns whether ``--max-downtime`` is exceeded."""
     from rota.cli import simulate_scenario  # noqa: PLC0415 (other commands do without the simulator)
 
     return simulate_scenario.run_simulate(args)

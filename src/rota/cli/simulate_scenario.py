@@ -59,7 +59,6 @@ PROGRESS_AFTER = 1.0
 
 
 def run_simulate(args: argparse.Namespace) -> bool:
-    """Runs the scenario and prints the result; returns whether ``--max-downtime`` is exceeded."""
     if args.compare and args.max_downtime is not None:
         args.error("--max-downtime needs one strategy: leave out --compare")
     if args.width is not None and (args.compare or args.json):
@@ -198,7 +197,6 @@ most idle: the largest number of members without partitions after a rebalance"""
 
 
 def print_simulation(simulation: Simulation, width: int, *, everything: bool) -> None:
-    """Prints the timeline, the rebalances, and a summary."""
     console = render.make_console()
     render.print_lines(_simulation_title(simulation), "")
     for line in draw_timeline(simulation, width, everything=everything):
@@ -303,7 +301,6 @@ def _print_partitions(simulation: Simulation, limit: int) -> None:
 
 
 def rebalance_reason(rebalance: SimulatedRebalance) -> str:
-    """Returns why a rebalance began, and which members it waited for."""
     waits = (
         f"waited {wait.time / 1000:.0f}s for {list_first_names(wait.members) or 'the assignment'}, "
         f"which {wait.why}"
@@ -460,10 +457,9 @@ def similar_simulations(simulations: Sequence[Simulation]) -> list[Simulation]:
 
 
 def _noise(simulations: Sequence[Simulation]) -> float:
-    """Returns by how many percent the downtime of two policies may differ by chance.
-
-    Heartbeats decide how long an eager rebalance takes: from nothing to one heartbeat interval. In
-    the examples, the standard deviation over seeds is 40 % with 3 or 5 rebalances, 11 % with 17.
+    """Returns by how many percent the downtime of two policies may differ by chance. Heartbeats
+    decide how long an eager rebalance takes: from nothing to one heartbeat interval. In the
+    examples, the standard deviation over seeds is 40 % with 3 or 5 rebalances, 11 % with 17.
     """
     return max(MIN_NOISE, 100 / math.sqrt(_most_rebalances(simulations)))
 

@@ -17,7 +17,14 @@ from rich.text import Text
 
 from rota.cli import render
 from rota.cli.report import PAGE_NAME
-from rota.engine.history.facts import UNCOUNTED_REASONS, Action, ActionStep, GroupHealth
+from rota.engine.history.client_settings import CLIENT_LIBRARIES
+from rota.engine.history.facts import (
+    UNCOUNTED_REASONS,
+    Action,
+    ActionKind,
+    ActionStep,
+    GroupHealth,
+)
 from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import count_noun
 from rota.pipeline.arrow import table_to_rows
@@ -138,6 +145,7 @@ def _explanation_json(story: Story, window: _Window, page: Path) -> dict[str, An
             "by_evidence": window.by_evidence,
             "delayed_records": window.delayed_records,
             "lag": None if window.lag is None else asdict(window.lag),
+            "marks": dict.fromkeys(("delayed_records", "lag"), EvidenceMark.SAMPLED),
         },
     }
 
@@ -157,20 +165,20 @@ def _explanation_lines(
     short = partial(shorten_times, evidence=story.evidence)
     for line in _health_facts(group):
         yield from wrap(render.wrap_text(short(line), INDENT, INDENT))
-    whole = "of the whole evidence" if is_part else ""
+    whole = " (whole evidence)" if is_part else ""
     span = f"from {_time(window.since)} to {_time(window.until)}"
     sections: list[tuple[str, Iterable[str]]] = [
-        (f"What happened {whole}", render.wrap_text(short(group.happened), INDENT, INDENT)),
+        (f"What happened{whole}", render.wrap_text(short(group.happened), INDENT, INDENT)),
         (f"What it cost {span}", _cost_lines(window)),
         (_rebalance_title(window), _rebalance_lines(window.rebalances)),
-        (f"Patterns {whole}", _bullet_lines(short(one.text) for one in group.patterns)),
-        (f"What to do {whole}", _action_lines(group)),
+        (f"Patterns{whole}", _bullet_lines(short(one.text) for one in group.patterns)),
+        (f"What to do{whole}", _action_lines(group)),
         ("How the numbers are known", _provenance_lines(group, window)),
     ]
     for title, lines in sections:
         shown = list(lines)
         if shown:
-            yield from (Text(), bold(title.strip()))
+            yield from (Text(), bold(title))
             yield from wrap(shown)
     yield Text()
     link = _page_link(page, group.name) if page.exists() else f"rota report {story.out}"
@@ -191,7 +199,7 @@ def _health_facts(group: GroupStory) -> Iterator[str]:
     health = group.health
     yield health.reason
     if health.worst not in {health.health, GroupHealth.UNKNOWN}:
-        yield f"before: {health.worst}: {health.worst_reason}"
+        yield f"worst: {health.worst}: {health.worst_reason}"
 
 
 def _cost_lines(window: _Window) -> Iterator[str]:
@@ -227,6 +235,7 @@ def _rebalance_title(window: _Window) -> str:
 
 def _rebalance_lines(rebalances: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not rebalances:
+        yield f"{INDENT}none"
         return
     rows: list[Sequence[str]] = [("time", "cause", "members", "moved (necessary)", "downtime")]
     for row in rebalances[-SHOWN_REBALANCES:]:
@@ -255,28 +264,26 @@ def _bullet_lines(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _action_lines(group: GroupStory) -> Iterator[str]:
-    """Yields the steps for the group's client libraries; for the first one if they are unknown."""
-    known = [name for name in group.setting_libraries if name in group.libraries]
-    libraries = known or list(group.setting_libraries[:1])
+    """Yields the steps for the group's clients; for the most likely one if they are unknown."""
     yield from render.wrap_text(group.to_do, INDENT, INDENT)
+    names = [CLIENT_LIBRARIES[name].name for name in group.libraries if name in CLIENT_LIBRARIES]
+    known = [name for name in names if name in group.setting_libraries]
+    clients = known or group.setting_libraries[:1]
     number = 0
     for action in group.actions:
         yield from render.wrap_text(f"{action.title}{_saving_text(action)}", INDENT, INDENT)
         for step in action.steps:
-            if step.libraries and not set(libraries) & set(step.libraries):
+            if step.libraries and not set(step.libraries) & set(clients):
                 continue
-            number += 1
-            first = f"{INDENT}{number:2}. "
+            number += action.kind is not ActionKind.NOTE
+            first = f"{INDENT}  - " if action.kind is ActionKind.NOTE else f"{INDENT}{number:2}. "
             rest = " " * len(first)
             yield from render.wrap_text(step.text, first, rest, has_settings=True)
-            for line in _setting_lines(step, libraries):
+            for line in _setting_lines(step, clients):
                 yield f"{rest}{INDENT}{line}"
-    others = [name for name in group.setting_libraries if name not in libraries]
-    if others and not known and any(step.settings for one in group.actions for step in one.steps):
-        text = (
-            f"The steps are for {libraries[0]}; the report has them for {', '.join(others)}, too."
-        )
-        yield from render.wrap_text(text, INDENT, INDENT)
+    if others := [name for name in group.setting_libraries if name not in clients]:
+        text = f"for {', '.join(clients)}; --json and the report have those for {', '.join(others)}"
+        yield from render.wrap_text(f"These steps are {text}.", INDENT, INDENT)
 
 
 def _saving_text(action: Action) -> str:
@@ -286,12 +293,11 @@ def _saving_text(action: Action) -> str:
     return f" (saves {at_most}{format_rounded_duration(action.saving_ms)} of downtime)"
 
 
-def _setting_lines(step: ActionStep, libraries: Sequence[str]) -> Iterator[str]:
+def _setting_lines(step: ActionStep, clients: Sequence[str]) -> Iterator[str]:
     if step.setting is not None:
         yield from step.setting.splitlines()
-    listed = [name for name in libraries if name in step.settings]
-    for name in listed:
-        if len(listed) > 1:
+    for name in filter(step.settings.__contains__, clients):
+        if len(clients) > 1:
             yield f"# {name}"
         yield from step.settings[name].splitlines()
 

@@ -1,8 +1,7 @@
-"""Administration of groups: lists and describes them, computes their lag, changes and deletes their
-offsets.
+"""Administration of groups: lists and describes them, computes their lag, changes their offsets.
 
-The second half finds the age of the first unread record of a partition with ListOffsets alone,
-which returns the first offset at or after a given time: bisection takes a few rounds, each with one
+The second half finds the age of a partition's first unread record with ListOffsets alone, which
+returns the first offset at or after a given time: bisection takes a few rounds, each with one
 request to each leader. Fetching the records would take one large response for each partition.
 """
 
@@ -30,13 +29,10 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import Code, InputError, Refused, UnknownTopic, Unreachable
 from rota.protocol.messages import Api, ConsumerGroupDescribeRequest
 
-#: Requests in flight.
 MAX_IN_FLIGHT = 50
-#: Groups in one request.
 GROUPS_PER_REQUEST = 200
 #: Limit of partitions whose lag is looked up in time.
 MAX_AGE_LOOKUPS = 1_000
-#: The type of groups that the broker assigns (KIP-848).
 CONSUMER_GROUP_TYPE: Final = "consumer"
 
 ResultT = TypeVar("ResultT", bound=results.GroupResponse)
@@ -44,16 +40,12 @@ ResultT = TypeVar("ResultT", bound=results.GroupResponse)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupList:
-    """The groups of a cluster, each with the broker that listed it."""
-
     groups: Mapping[str, tuple[results.ListedGroup, BrokerMetadata]]
     #: Errors of brokers without a response; their groups are missing.
     unanswered: tuple[str, ...] = ()
 
 
 class Admin:
-    """Describes the groups of a cluster, and changes their offsets."""
-
     def __init__(self, client: ClusterClient, timeout: float) -> None:
         """:param timeout: seconds for each request"""
         self._client = client
@@ -64,8 +56,6 @@ class Admin:
     @property
     def _deadline(self) -> float:
         return self._client.deadline_after(self._timeout)
-
-    # Groups
 
     async def list_groups(self) -> GroupList:
         """Lists the groups of all brokers. Raises Unreachable if no broker answers."""
@@ -92,7 +82,6 @@ class Admin:
         return result.groups
 
     async def describe_groups(self, listing: GroupList) -> list[GroupDescription]:
-        """Describes all groups of a list, in the same order."""
         by_node: dict[tuple[BrokerMetadata, str], list[str]] = {}
         for listed, node in listing.groups.values():
             by_node.setdefault((node, listed.group_type or CLASSIC), []).append(listed.group)
@@ -137,9 +126,8 @@ class Admin:
         return []
 
     async def describe_group(self, group: str, *, otherwise: str = "") -> GroupDescription:
-        """Describes one group; ``otherwise`` is a hint that the error ends with.
-
-        :raises InputError: the group does not exist; the message names similar ones
+        """Describes one group. Raises InputError if it does not exist: the message names similar
+        groups, and ends with the hint ``otherwise``.
         """
         description = await self.find_group(group)
         if description is not None:
@@ -179,8 +167,6 @@ class Admin:
         if code := parse_error_code(found.error_code):
             raise group_request_error(code, f"group {group!r} cannot be described")
         return group_description.describe_consumer_group(found, where)
-
-    # Offsets
 
     async def fetch_committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         request = requests.OffsetFetch(group=group)
@@ -271,9 +257,8 @@ class Admin:
     async def find_older(
         self, lags: Mapping[str, Sequence[PartitionLag]], age: int
     ) -> dict[str, list[TopicPartition]]:
-        """The partitions of each group whose first unread record is older than ``age``
-        milliseconds. Where a group has committed nothing, the first record of the partition counts
-        as unread.
+        """Returns each group's partitions whose first unread record is older than ``age``
+        milliseconds: the first of the partition where the group has committed nothing.
         """
         behind = [
             (group, each.partition, offset)
@@ -289,8 +274,6 @@ class Admin:
             if newer is None or newer > offset:
                 found.setdefault(group, []).append(tp)
         return found
-
-    # Topics
 
     async def describe_topics(self, names: Iterable[str]) -> ClusterMetadata:
         """Returns the metadata of topics; UnknownTopic names topics similar to the missing one."""
@@ -311,8 +294,6 @@ class Admin:
     async def fetch_metadata(self, names: Iterable[str]) -> ClusterMetadata:
         """Returns the metadata of topics; missing ones are left out or have an error code."""
         return await self._client.refresh(sorted(set(names)), deadline=self._deadline)
-
-    # Changes
 
     async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Sets a group's offsets from outside. GroupError names those that were not stored."""
@@ -339,8 +320,6 @@ class Admin:
         if result.code:
             raise group_request_error(result.code, f"offsets of group {group!r} cannot be deleted")
         check_codes(result.codes, f"group {group!r}: not deleted")
-
-    # Requests
 
     async def _send(
         self, to: str | BrokerMetadata, request: requests.GroupRequest, result_class: type[ResultT]
@@ -382,7 +361,6 @@ class AgeSearch:
 
     offset: int
     now: int
-    #: A record up to the offset, and its timestamp.
     record_before: tuple[int, int]
     #: A record after the offset, and its timestamp: only a hint for the next lookup.
     record_after: tuple[int, int]
@@ -398,7 +376,6 @@ class AgeSearch:
 
     @property
     def age(self) -> int:
-        """The age of the record, or a little more."""
         return max(self.now - self.record_before[1], 0)
 
     @property

@@ -41,7 +41,6 @@ RECORD_SCHEMA = pa.schema(
 
 
 def make_record_batch(batch: Batch) -> pa.RecordBatch:
-    """All columns of a batch; see :meth:`rota.client.fetch.Batch.to_arrow`."""
     return pa.RecordBatch.from_arrays(make_arrays(batch), schema=RECORD_SCHEMA)
 
 

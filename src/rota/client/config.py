@@ -183,7 +183,6 @@ def _build_config(config: type[Config], values: Mapping[str, object], **more: ob
     return config(**(found | more))
 
 
-#: librdkafka's other values of ``auto.offset.reset``.
 _RESET_ALIASES: Mapping[str, str] = {
     "smallest": EARLIEST,
     "beginning": EARLIEST,
@@ -301,7 +300,6 @@ def parse_addresses(items: Iterable[object]) -> tuple[Address, ...]:
 
 
 def _parse_address(item: object) -> Address:
-    """Raises ValueError with the problem, without the item."""
     if not isinstance(item, str):
         raise ValueError("must be text of the form host:port")  # noqa: TRY004 (one error)
     found = _ADDRESS.fullmatch(item)
@@ -338,9 +336,8 @@ def _parse_port(text: str) -> int:
     return int(digits)
 
 
-# Deserializers, by the names that Kafka and people use. They are called with bytes, never with
-# None. An error makes the record undecodable, also text that ``StringDeserializer`` cannot decode
-# (Java replaces it with U+FFFD).
+# A deserializer gets bytes, never None. Its error makes the record undecodable, also text that
+# ``StringDeserializer`` cannot decode (Java replaces it with U+FFFD).
 
 Deserializer: TypeAlias = Callable[[bytes], Any]
 JAVA_PACKAGE = "org.apache.kafka.common.serialization."

@@ -1,9 +1,8 @@
 """Fetch: builds requests, reads responses, and returns the records of a partition as columns.
 
 The loops of the consumer (:mod:`rota.consumer.fetcher`) and of the Spark tasks
-(:mod:`rota.spark.task`) both use this module for everything that a Fetch request and a Fetch
-response mean. Requests open no fetch session (KIP-227): each names all its partitions, so it does
-not depend on an earlier request, and several may be in flight.
+(:mod:`rota.spark.task`) both use this module. Requests open no fetch session (KIP-227): each names
+all its partitions, so it does not depend on an earlier request, and several may be in flight.
 
 A response is decoded in portions of whole record batches. So the memory needed does not depend on
 the size of a response or on how well it was compressed. Control batches, records before the
@@ -96,7 +95,6 @@ class FetchedPartition(NamedTuple):
 
     partition: TopicPartition
     error_code: int
-    #: The offset that was requested.
     fetch_offset: int
     #: Record batches: a view that keeps the whole response in memory.
     records: memoryview
@@ -111,8 +109,6 @@ class FetchedPartition(NamedTuple):
 
 
 class PreparedFetch:
-    """A Fetch request, and how to read its response."""
-
     def __init__(
         self, requested: Mapping[tuple[object, int], RequestedPartition], message: FetchRequest
     ) -> None:
@@ -203,11 +199,8 @@ class FetchSource:
     follower may be behind, so the leader is asked after each of its errors.
     """
 
-    #: The follower.
     replica: int | None = None
-    #: Failed requests in a row.
     failures: int = 0
-    #: No request before this time.
     retry_at: float = 0.0
 
     def redirect(self, fetched: FetchedPartition) -> bool:
@@ -230,14 +223,10 @@ class FetchSource:
 
 
 class FetchOutcome(enum.Enum):
-    """What to do with a partition after its Fetch response."""
-
     HAS_RECORDS = "has records"
     #: No new records, or an outdated response: fetch again.
     NO_RECORDS = "no records"
-    #: Fetch again after a pause.
     RETRY = "retry"
-    #: Fetch again after a pause, with new metadata.
     REFRESH_METADATA = "refresh metadata"
     OUT_OF_RANGE = "out of range"
     #: Raise :func:`fetch_error`.
@@ -342,8 +331,6 @@ def read_batches(
 
 
 class _BatchReader:
-    """Reads the portions of one response."""
-
     def __init__(
         self, fetched: FetchedPartition, aborted: Sequence[tuple[int, int]], *, control: bool
     ) -> None:
@@ -362,7 +349,6 @@ class _BatchReader:
         return None
 
     def make_batch(self, columns: RecordColumns) -> Batch:
-        """Returns the records that a consumer sees."""
         self.is_empty = False
         batches = columns.batches
         keep = columns.offset >= self.position
@@ -383,7 +369,6 @@ class _BatchReader:
         return Batch(self.source, columns, slice(0, len(columns)), self.position, epoch)
 
     def make_error(self, problem: BatchProblem, columns: RecordColumns) -> RecordError:
-        """Returns the error, with the offset after the damage."""
         after = max(self._offset_after(problem, columns), self.position + 1)
         offset = self.position
         if problem.kind in FLAWS_WITH_HEADER:
@@ -410,8 +395,6 @@ class _BatchReader:
 
 
 class _AbortedTransactions:
-    """Finds the batches of aborted transactions."""
-
     def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
         self._not_started = sorted(aborted, key=itemgetter(1), reverse=True)
         self._producers = np.array(sorted({producer for producer, _ in aborted}), dtype=np.int64)
@@ -464,7 +447,6 @@ class Batch:
     ) -> None:
         self.source = source
         self.columns = columns
-        #: The rows of the columns; a slice with both bounds.
         self.rows = rows
         #: The offset to read next: after the last row and after records that were left out.
         self.next_offset = next_offset
@@ -579,10 +561,9 @@ class Batch:
         return [each for each in spans if each[0]]
 
     def to_arrow(self) -> pa.RecordBatch:
-        """Returns a ``pyarrow.RecordBatch`` with the columns of Spark's Kafka source.
-
-        These are ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``
-        (microseconds, UTC, or null), ``timestampType`` and ``headers`` (or null).
+        """Returns a ``pyarrow.RecordBatch`` with the columns of Spark's Kafka source: ``key``,
+        ``value``, ``topic``, ``partition``, ``offset``, ``timestamp`` (microseconds, UTC, or null),
+        ``timestampType`` and ``headers`` (or null).
 
         :raises InputError: pyarrow is not installed, or a column has more bytes than Arrow can
             address; select fewer rows
@@ -594,14 +575,11 @@ class Batch:
 
 
 def slice_buffer(buffer: ByteBuffer, start: Int64Array, size: Int64Array) -> list[bytes | None]:
-    """Returns values of a buffer; None where a size is negative."""
     return BytesColumn(buffer, start, size).slice_rows(0, len(size))
 
 
 class BytesColumn:
-    """A column of byte strings, None where a size is negative. The values are copied out of the
-    buffer some rows at a time.
-    """
+    """Byte strings, None where a size is negative, copied out of the buffer some rows at a time."""
 
     __slots__ = ("_bounds", "_buffer", "_runs")
 
@@ -631,8 +609,6 @@ class BytesColumn:
 
 
 class _UniformRun(NamedTuple):
-    """Neighbouring rows whose values have the same size and distance."""
-
     first: int
     stop: int
     start: int

@@ -37,12 +37,10 @@ class MemberDescription:
     topics: tuple[str, ...] = ()
     #: A regular expression that the broker matches (KIP-848).
     pattern: str | None = None
-    #: The partitions that it owned when it joined.
     owned: Partitions = NO_PARTITIONS
     #: The generation of the owned partitions, or the member epoch (KIP-848).
     generation: int | None = None
     assigned: Partitions = NO_PARTITIONS
-    #: The target assignment (KIP-848), if it differs.
     target: Partitions | None = None
     #: Why its subscription or assignment cannot be decoded.
     problem: str | None = None
@@ -63,7 +61,6 @@ class GroupDescription:
     leader: str | None = None
     #: ``id (host:port)``.
     coordinator: str = ""
-    #: None: unknown.
     members: tuple[MemberDescription, ...] | None = ()
 
     @property
@@ -71,7 +68,6 @@ class GroupDescription:
         """True if a leader among the members computes the assignment."""
         return self.group_type in {CLASSIC, ""}
 
-    #: The generation of a classic group, if it was read from the journal.
     stored_generation: int | None = None
 
     @property
@@ -99,7 +95,6 @@ class PartitionLag:
     log_start: int | None
     #: None: the partition does not exist, or its leader cannot be reached.
     log_end: int | None
-    #: A member's id.
     owner: str | None = None
     #: Age of the first unread record in milliseconds, or a little more; None: unknown.
     age_ms: int | None = None
@@ -152,7 +147,6 @@ def short_member_names(members: Iterable[MemberDescription]) -> dict[str, str]:
 
 
 def describe_listed_group(listed: ListedGroup, node: BrokerMetadata) -> GroupDescription:
-    """Describes a group with the fields of ListGroups only."""
     return GroupDescription(
         group=listed.group,
         group_type=listed.group_type or CLASSIC,

@@ -1,5 +1,5 @@
-"""Requests to a group's coordinator: converts the model's requests to Kafka's messages, and the
-responses to the model's results.
+"""Converts the model's requests to a group's coordinator to Kafka's messages, and the responses
+back.
 
 A message has the fields of all versions: a field that a version lacks is not written, and reads as
 its default. So neither direction needs the version, which the connection chooses;
@@ -50,8 +50,6 @@ T = TypeVar("T")
 
 
 class RequestCodec(NamedTuple, Generic[GroupRequestT, ResponseT]):
-    """Encodes one of the model's requests, and decodes its response."""
-
     encode: Callable[[GroupRequestT], Request[ResponseT]]
     decode: Callable[[ResponseT], results.GroupResponse]
 

@@ -150,8 +150,6 @@ class _RefreshRequest:
 
 
 class MetadataRefresher:
-    """Holds the current snapshot, and decides when it is refreshed."""
-
     def __init__(
         self,
         send: Callable[..., Awaitable[MetadataResponse]],
@@ -161,7 +159,6 @@ class MetadataRefresher:
     ) -> None:
         """:param send: sends a request to any broker until a deadline
         :param problems: returns the errors of the last attempts to reach brokers
-        :param reset_connections: closes the connections to known brokers
         """
         self._send, self._config = send, config
         self._problems, self._reset_connections = problems, reset_connections
@@ -172,7 +169,6 @@ class MetadataRefresher:
         backoff = retry.Backoff.from_milliseconds
         self._pauses = backoff(config.retry_backoff, config.retry_backoff_max)
         self._failures = 0
-        #: When the last request ended, with or without a response.
         self._last_attempt = 0.0
         self._last_success = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -1,6 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: offsets by time and the end offsets of leader epochs,
-from the leaders.
-"""
+"""ListOffsets and OffsetForLeaderEpoch: offsets by time, and the end offsets of leader epochs."""
 
 from __future__ import annotations
 
@@ -19,7 +17,6 @@ from rota.protocol.messages import Api, ListOffsetsRequest, OffsetForLeaderEpoch
 #: The timestamp of a log's end; with ``read_committed``, of the first open transaction.
 LATEST: Final = -1
 EARLIEST: Final = -2
-#: The replica id of clients.
 CONSUMER_REPLICA_ID = -1
 READ_COMMITTED = "read_committed"
 #: The first version of OffsetForLeaderEpoch that a broker accepts from clients.
@@ -45,7 +42,6 @@ class EpochEndOffset(NamedTuple):
 class OffsetQuery(NamedTuple):
     """A query for one partition, with the leader epoch that the client knows."""
 
-    #: A timestamp, or an epoch.
     target: int
     leader_epoch: int = NO_LEADER_EPOCH
 
@@ -152,7 +148,6 @@ async def list_offsets(
     :raises TimedOut: a leader has not responded in time
     """
     found: dict[TopicPartition, ListedOffset | None] = {}
-    #: Why partitions are requested again.
     problems: dict[TopicPartition, object] = {}
     left, failures = timestamps, 0
     while left:
@@ -225,7 +220,6 @@ def _group_by_leader(
 
 
 def _timeout_error(problems: Mapping[TopicPartition, object]) -> RotaError:
-    """Returns the error after the deadline, with the last known reason."""
     code = Code.UNKNOWN_TOPIC_OR_PARTITION
     if unknown := [str(each) for each, why in problems.items() if why == code]:
         return UnknownTopic(code, f"there is no partition {list_first_names(unknown)}")

@@ -1,8 +1,5 @@
-"""Retries: how long to wait, which errors are worth another attempt, and how to run attempts at the
-same time.
-
-Attempts run at the same time: an address that drops every packet must not use up the time of the
-others.
+"""Retries: how long to wait, which errors are worth another attempt, and attempts at the same time:
+an address that drops every packet must not use up the time of the others.
 """
 
 from __future__ import annotations
@@ -106,11 +103,11 @@ async def first_success(
 ) -> tuple[T | None, list[RotaError]]:
     """Returns the result of the first attempt that succeeds, and the errors of those that failed.
 
-    The other attempts are cancelled. All have ended when this returns.
+    The other attempts are cancelled; all have ended when this returns or raises another error than
+    a RotaError.
 
     :param discard: closes an unused result: of a second attempt that succeeds at the same moment,
         or of the first if the caller is cancelled while the others end
-    :raises Exception: an error that is not a RotaError, at once
     """
     if len(attempts) == 1:
         try:

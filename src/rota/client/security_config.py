@@ -1,11 +1,7 @@
 """TLS and SASL settings, read from ``security.protocol``, ``ssl.*`` and ``sasl.*``.
 
-User and password come from a JAAS line, as in Kafka's ``sasl.jaas.config``::
-
-    org.apache.kafka.common.security.plain.PlainLoginModule required
-        username="alice" password="...";
-
-No error message shows a value of that line, because it may be the password.
+User and password come from a JAAS line, as in Kafka's ``sasl.jaas.config``. No error message shows
+a value of that line, because it may be the password.
 """
 
 from __future__ import annotations
@@ -122,7 +118,6 @@ def _pem_lines(body: str) -> str:
 
 
 def _store_file(store: str, values: Mapping[str, Any]) -> str | None:
-    """Returns the file of a store if it is in PEM."""
     declared = values.get(f"ssl.{store}.type", "JKS")
     for name in ("certificates", "key", "certificate.chain"):
         text_key = f"ssl.{store}.{name}"
@@ -177,7 +172,6 @@ JAAS_CONFIG = "sasl.jaas.config"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
-#: The login module of each supported mechanism.
 LOGIN_MODULES = {
     "PLAIN": PLAIN_MODULE,
     "SCRAM-SHA-256": SCRAM_MODULE,

@@ -1,5 +1,4 @@
-"""The application's side of group membership: carries out the member's commands inside the
-application's calls.
+"""The application's side of membership: executes the member's commands inside application calls.
 
 The commands of the driver's thread (:mod:`rota.consumer.member_driver`) wait in an inbox, so that
 listeners, callbacks and interceptors run in the application's own thread, and only there.
@@ -49,8 +48,7 @@ class GroupMembership:
     want_metadata: Callable[[tuple[str, ...] | None], None]
     wake: Callable[[], None]
     listener: RebalanceListener = NO_LISTENER
-    #: The member has left the group, after ``CloseRequested``.
-    has_left: bool = False
+    has_left: bool = False  # the member has left the group, after ``CloseRequested``
     numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     callbacks: dict[int, CommitCallback | None] = field(default_factory=dict)
     #: The outcomes of synchronous commits.
@@ -94,7 +92,6 @@ class GroupMembership:
         return [each for each in waiting if isinstance(each, CommitCommand)]
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
-        """Starts a commit; its callback runs later."""
         number = next(self.numbers)
         self.callbacks[number] = callback
         self.driver.handle_event(events.CommitRequested(number, offsets))
@@ -106,9 +103,7 @@ class GroupMembership:
         return number
 
     def has_commit_ended(self, number: int) -> bool:
-        """:raises GroupError: the commit has failed
-        :raises TimedOut: it was not stored in time
-        """
+        """Raises GroupError if the commit failed, TimedOut if it was not stored in time."""
         if number not in self.ended:
             return False
         error = self.ended.pop(number)

@@ -59,8 +59,6 @@ KAFKA_LOGGER = "org.apache.kafka.coordinator.group.GroupMetadataManager"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoDay:
-    """The files of the simulated day."""
-
     #: Folder that contains the ``__consumer_offsets-N`` folders.
     segments: Path
     #: Lines about groups in log4j's format; times are UTC.
@@ -70,7 +68,6 @@ class DemoDay:
     start_ms: int
     end_ms: int
     groups: int
-    #: Number of records in the journal.
     records: int
 
 
@@ -157,8 +154,6 @@ def _host_for_master(master: str) -> str:
 
 
 class _JournalWriter:
-    """The journal entries of all groups, by partition of the journal."""
-
     def __init__(self) -> None:
         self._batches: dict[int, list[tuple[int, list[KeyValue]]]] = defaultdict(list)
 

@@ -1,8 +1,8 @@
 """Calls a Python function with all rows of a group.
 
-A shuffle costs by the row, and a journal has millions of commits of few groups. So rows are packed
-first: those of one group in one batch become one row of bytes, which Spark shuffles; they are
-unpacked where the group's other rows are.
+A shuffle costs by the row, and a journal has millions of commits of few groups. So rows of one
+group in one batch become one row of bytes, which Spark shuffles, and are unpacked at the
+destination.
 """
 
 from __future__ import annotations

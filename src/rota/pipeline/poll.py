@@ -2,15 +2,13 @@
 
 Each round takes a snapshot of all groups: members, committed offsets, log ends. What differs from
 the round before is written to Parquet files (:class:`PollLog`). A round that fails is a gap, and
-the next one is tried when it is due. Memory holds the last snapshot and a few rows that are not
-written yet, however long polling takes.
+the next one is tried when it is due. Memory holds the last snapshot and a few unwritten rows only.
 
 Groups are described in batches by the brokers that list them, with a few requests in flight. If a
 group, broker or topic does not answer, the snapshot names it and has the answers of all others.
 
 At the end the files become the tables that are otherwise computed from the journal
-(:class:`PollTables`). Samples of a group that is in the journal are not used: the journal has more
-details.
+(:class:`PollTables`), without samples of groups that are in the journal: it has more details.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ from rota.engine.history.samples import (
 )
 from rota.engine.model.request import DescribeGroups, OffsetFetch
 from rota.engine.model.response import DescribedGroup, DescribeGroupsResult
-from rota.engine.model.topic import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
+from rota.engine.model.topic import NO_LEADER_EPOCH, TopicPartition
 from rota.errors import AuthorizationFailed, Code, GroupError, Refused, RotaError, Unreachable
 from rota.pipeline import arrow, decode
 from rota.pipeline.group_by import repartition_by_key, split_by_key
@@ -88,27 +86,16 @@ RequestBatch: TypeAlias = tuple[BrokerMetadata, str, list[str]]
 
 
 @dataclass(slots=True, kw_only=True)
-class ClusterSnapshot:
-    """The state of all groups of a cluster at one time."""
+class ClusterSnapshot(GroupPoll):
+    """The state of all groups of a cluster at one time, and what could not be read."""
 
-    started_at: int
-    #: Time of the last response.
-    at: int = 0
-    #: Every broker has listed its groups.
-    complete: bool
-    groups: dict[str, GroupSample] = field(default_factory=dict)
-    offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
-    #: Groups that exist, or may exist, but could not be described.
-    unanswered: set[str] = field(default_factory=set)
     #: Log start offset and log end offset of partitions.
     ends: dict[TopicPartition, tuple[int | None, int]] = field(default_factory=dict)
     topic_ids: dict[str, bytes] = field(default_factory=dict)
     #: Groups that the user may not describe, with the broker's error.
     denied: dict[str, str] = field(default_factory=dict)
     denied_topics: set[str] = field(default_factory=set)
-    #: Other errors.
     failures: list[str] = field(default_factory=list)
-    #: Share groups and streams groups.
     unsupported_groups: set[str] = field(default_factory=set)
 
     def add_error(self, group: str, code: int) -> None:
@@ -355,8 +342,6 @@ ROWS_PER_WRITE = 20_000
 
 
 class PollLog:
-    """Writes samples to one Parquet file per table."""
-
     def __init__(self, folder: Path, redaction: Redaction | None) -> None:
         self._redaction = redaction
         self._writers = {
@@ -424,7 +409,6 @@ class PollLog:
 
 
 def poll_log_path(folder: Path, table: Table) -> str:
-    """Returns the path of a table's file."""
     return str(folder / f"{table.name.replace('/', '-')}.parquet")
 
 
@@ -460,16 +444,12 @@ class PollGap:
 
 @dataclass(slots=True, kw_only=True)
 class PollResult:
-    """The result of polling."""
-
     folder: str
     every: float
     rounds: int = 0
-    #: Times of the first and the last snapshot.
     first: int | None = None
     last: int | None = None
     groups: set[str] = field(default_factory=set)
-    #: Number of samples that differ from the round before.
     changes: int = 0
     #: Number of committed offsets that differ from the round before.
     commits: int = 0
@@ -584,15 +564,7 @@ class _PollLoop:
             self.polled.gaps.append(gap)
             self.listener.back(gap)
             self.lost = None
-        poll = GroupPoll(
-            started_at=snapshot.started_at,
-            at=snapshot.at,
-            groups=snapshot.groups,
-            offsets=snapshot.offsets,
-            unanswered=snapshot.unanswered,
-            complete=snapshot.complete,
-        )
-        changes = self.tracker.compare(poll)
+        changes = self.tracker.compare(snapshot)
         self.log.add_round(snapshot, changes)
         self.polled.add_round(snapshot, changes)
         self.listener.round(self.polled)
@@ -640,11 +612,8 @@ def _stop_on_sigint() -> Iterator[asyncio.Event]:
 
 @dataclass(frozen=True, slots=True)
 class PollTables:
-    """The tables that polling wrote, as DataFrames."""
-
     spark: SparkSession
     polled: PollResult
-    #: Drops later rows, in milliseconds since 1970.
     until: int | None
 
     def commits(self, journal: DataFrame | None) -> DataFrame:
@@ -682,7 +651,6 @@ def _decode_sampled_timelines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
 
 
 def read_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[GroupSample]:
-    """Reads rows of bronze/samples."""
     reader = arrow.GenerationReader()
     for batch in batches:
         yield from reader.read_samples(batch)

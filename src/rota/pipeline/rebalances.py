@@ -83,11 +83,9 @@ class GroupOptions:
 
     #: The end of the evidence. Downtime that has not ended lasts until then.
     until: int
-    #: Earlier rebalances are replayed, but have no rows and do not count in sums, patterns and
-    #: advice. Downtime counts from then on.
+    #: Earlier rebalances are replayed only: rows, sums, patterns and downtime begin here.
     since: int | None = None
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
-    #: Custom strategies to replay, as ``package.module:Class``.
     strategies: Sequence[str] = ()
     #: The least time between two target assignments of a consumer group (KIP-848), in milliseconds.
     assignment_interval: int = ASSIGNMENT_INTERVAL

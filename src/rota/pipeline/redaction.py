@@ -58,8 +58,6 @@ ClientT = TypeVar(
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """Replaces names by keyed hashes."""
-
     key: bytes
 
     def member(self, member_id: str) -> str:

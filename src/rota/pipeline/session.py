@@ -132,8 +132,8 @@ SESSION_SETTINGS: Mapping[str, str] = {
 DEBUG_VARIABLE = "ROTA_DEBUG"
 STDERR_FILE = "stderr.txt"
 
-# without an appender Spark prints that it uses its own settings, and without a level of the
-# gateway it prints that it changes the level
+# without an appender Spark prints that it uses its own settings, and without a level of the gateway
+# it prints that it changes the level
 _LOG4J_PROPERTIES = """\
 status = error
 appender.screen.type = Console
@@ -248,8 +248,8 @@ def _launch_java(conf: SparkConf) -> None:
     """Starts Spark's Java process, if this process has none yet.
 
     Call it in a thread that Ctrl-C does not interrupt: PySpark deletes a folder when it is
-    interrupted before Java has written its port there. Java's main thread then fails, but its
-    other threads run for ever.
+    interrupted before Java has written its port there. Java's main thread then fails, but its other
+    threads run for ever.
     """
     # signals to Rota's process group must not reach Java, which ``spark.stop()`` needs
     options = {"start_new_session": True}

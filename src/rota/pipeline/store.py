@@ -88,17 +88,14 @@ def bucket_of_group(group: str) -> int:
 
 
 def repartition_by_bucket(frame: DataFrame) -> DataFrame:
-    """Repartitions rows so that each task has one bucket."""
     number = fn.crc32(fn.col("group").cast("binary")) % BUCKETS
     return frame.repartitionById(BUCKETS, number.cast("int"))
 
 
 class _BucketFile(NamedTuple):
     level: int
-    #: Number of the micro-batch that wrote the file.
     number: int
     path: Path
-    #: None: any bucket.
     bucket: int | None
 
 
@@ -124,7 +121,6 @@ class BucketFiles:
         parquet.write_table(self._schema.empty_table(), self._folder / EMPTY_FILE)
 
     def link_files(self, old: Path) -> None:
-        """Links the files of an earlier micro-batch."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in old.iterdir():
             try:
@@ -146,7 +142,6 @@ class BucketFiles:
             self._write(rows, None, LEVEL_ADDED)
 
     def replace(self, groups: Collection[str], rows: pa.Table) -> None:
-        """Replaces all rows of these groups."""
         listed = pa.array(sorted(groups), pa.string())
         by_bucket = defaultdict(list)
         for bucket, part in _split_by_bucket(rows):
@@ -167,7 +162,6 @@ class BucketFiles:
                 self._write(whole, bucket, LEVEL_BUCKETED)
 
     def write_named_file(self, name: str, rows: pa.Table) -> None:
-        """Writes or replaces a file with a fixed name."""
         path = self._folder / f"{name}.parquet"
         path.unlink(missing_ok=True)  # readers of an earlier micro-batch may use the same file
         parquet.write_table(rows.cast(self._schema), path, compression="zstd")
@@ -259,7 +253,6 @@ BUCKETED_TABLES = frozenset(
 
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
 
-#: Error numbers by Java's message.
 _DISK_ERRORS = {
     "No space left on device": errno.ENOSPC,
     "Disk quota exceeded": errno.EDQUOT,
@@ -321,7 +314,6 @@ class TableStore:
         )
 
     def read_row(self, table: Table) -> dict[str, Any]:
-        """Returns the only row of a table; times are in milliseconds."""
         (found,) = arrow.table_to_rows(
             parquet.read_table(Path(self.folder(table), f"{_ROW_FILE}.parquet"))
         )
@@ -397,7 +389,6 @@ class OutputFolder:
                 self._replaced.append((time.monotonic(), before))
 
     def remove_replaced(self) -> None:
-        """Removes runs that were replaced some time ago."""
         late = time.monotonic() - REPLACED_RUN_SECONDS
         while self._replaced and self._replaced[0][0] < late:
             _remove_folder(self._replaced.pop(0)[1])

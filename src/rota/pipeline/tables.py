@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, with its type in Spark's DDL."""
-
     name: str
     type: str
     meaning: str

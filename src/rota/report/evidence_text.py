@@ -38,10 +38,10 @@ def input_text(evidence: EvidenceSummary) -> str:
         begin = evidence.first if evidence.since is None else evidence.since
         length = format_rounded_duration(max(evidence.last - begin, 0))
         facts = [f"{length} to {format_time(evidence.last)}"]
-    if unread := sum(number for _, number, _ in evidence.unread):
-        facts.append(f"{unread:,} not decoded ({evidence.unread[0][0]})")
-    if evidence.polled is not None and evidence.polled["gaps"]:
-        facts.append(f"{count_noun(len(evidence.polled['gaps']), 'gap')} in the samples")
+    if evidence.polled is not None:
+        facts.append(f"sampled every {evidence.polled['every']:g} s")
+        if evidence.polled["gaps"]:
+            facts[-1] += f" with {count_noun(len(evidence.polled['gaps']), 'gap')}"
     if late := sum(not whole for _, _, whole in evidence.windows):
         facts.append(f"compaction removed the beginning of {count_noun(late, 'group')}")
     if edges := [at for _, offset, at in evidence.complete if offset]:
@@ -49,6 +49,10 @@ def input_text(evidence: EvidenceSummary) -> str:
     if evidence.lookups is not None and evidence.lookups["skipped_partitions"]:
         skipped = len(evidence.lookups["skipped_partitions"])
         facts.append(f"no lag for {count_noun(skipped, 'partition')}")
+    if unread := sum(number for _, number, _ in evidence.unread):
+        facts.append(
+            f"{unread:,} not decoded ({', '.join(what for what, _, _ in evidence.unread)})"
+        )
     return "; ".join(facts)
 
 

@@ -250,7 +250,7 @@ ACTUAL_NUMBERS = (
 )
 REPLAYED_NUMBERS = (
     *("rebalances_after", "downtime_current_ms", "downtime_after_ms", "uncertainty_ms"),
-    "delayed_records_after",
+    *("delayed_records_after", "saving_ms"),
     *("moved_after", "revoked_after"),
 )
 #: Numbers that depend on samples of log ends.
@@ -336,6 +336,11 @@ class GroupStory(facts.Advice):
             **{name: None if getattr(self, name) is None else numbers[name] for name in numbers},
             "health": self.mark if self.health.lag is None else EvidenceMark.SAMPLED,
             "causes": [how for _, how, _ in self.causes],
+            "patterns": self.mark,
+            "actions": [
+                self.mark if action.kind is facts.ActionKind.REPAIR else EvidenceMark.REPLAYED
+                for action in self.actions
+            ],
             "lag": None if self.lag is None else EvidenceMark.SAMPLED,
             "status": None if self.status is None else EvidenceMark.SAMPLED,
         }

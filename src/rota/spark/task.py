@@ -43,8 +43,7 @@ from rota.protocol.messages import Api, FetchResponse
 from rota.spark.plan import TaskRanges
 from rota.spark.query import SourceOptions, report_data_loss
 
-#: Rows of one Arrow batch, at most.
-MAX_ROWS = 50_000
+MAX_ROWS = 50_000  # rows of one Arrow batch, at most
 #: Bytes of the records of one Arrow batch, about; one record may have more.
 ARROW_BATCH_BYTES = 16 << 20
 #: Decompressed bytes of records that are decoded together; one record batch may have more.
@@ -52,7 +51,7 @@ DECODE_BYTES = 8 << 20
 
 
 def read_ranges(task: TaskRanges, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a task; those of a range in order of their offsets. Raises DataLost (with
+    """Yields a task's rows; those of a range in order of their offsets. Raises DataLost (with
     ``failOnDataLoss``), RecordError, Refused, or TimedOut (``kafkaConsumer.pollTimeoutMs``).
     """
     blocking = CLIENT_POOL.take_client(options.client_config)
@@ -83,7 +82,6 @@ def _next_rows(
 
 
 def _decode_response(fetched: FetchedRange, options: SourceOptions) -> Iterator[Batch]:
-    """Yields the records of a response that are within the range."""
     batches = fetch.read_batches(
         fetched.fetched,
         check=options.read_config.check_crcs,
@@ -134,8 +132,7 @@ def to_record_batch(batch: Batch, *, headers: bool, batch_info: bool) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-#: Client configurations for which a worker stays connected.
-MAX_CLIENTS = 4
+MAX_CLIENTS = 4  # client configurations for which a worker stays connected
 T = TypeVar("T")
 
 
@@ -212,22 +209,17 @@ class RangeProgress:
     position: int
     until: int
     source: FetchSource = field(default_factory=FetchSource)
-    #: The broker to request it from; None: not known.
-    node: int | None = None
+    node: int | None = None  # the broker to request it from; None: not known
     #: A follower has failed: the request names no rack, so that the leader names no follower.
     leader_only: bool = False
     #: Request nothing else with it: a response with other ranges had no space for it.
     fetch_alone: bool = False
-    #: Empty responses in a row, with nothing else requested.
-    empty_responses: int = 0
-    #: All of these responses reported records before this offset.
-    readable_until: int = 0
-    #: The leader must be looked up before the next request.
-    needs_leader: bool = False
+    empty_responses: int = 0  # empty responses in a row, with nothing else requested
+    readable_until: int = 0  # all of these responses reported records before this offset
+    needs_leader: bool = False  # the leader must be looked up before the next request
     #: Since when brokers report that the partition does not exist.
     unknown_since: float | None = None
-    #: Since when it is requested without progress.
-    waiting_since: float | None = None
+    waiting_since: float | None = None  # since when it is requested without progress
     last_failure: str = ""
 
     def advance_to(self, position: int) -> None:
@@ -249,10 +241,8 @@ class RangeProgress:
 
 #: Bytes that a Fetch requests, about; ``max.partition.fetch.bytes`` may be more.
 FETCH_BYTES = 4 << 20
-#: Bytes requested beyond the estimate for a range: batches are not cut.
-FETCH_MARGIN = 128 << 10
-#: Bytes per offset of a partition without a response.
-DEFAULT_OFFSET_BYTES = 1024.0
+FETCH_MARGIN = 128 << 10  # bytes requested beyond the estimate for a range: batches are not cut
+DEFAULT_OFFSET_BYTES = 1024.0  # bytes per offset of a partition without a response
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -261,7 +251,6 @@ class RangeFetch:
     connection: BrokerConnection
     fetch: PreparedFetch
     ranges: Mapping[TopicPartition, RangeProgress]
-    #: Bytes that the response may have.
     max_bytes: int
     sent_at: float
 
@@ -270,9 +259,7 @@ class FetchSizes:
     """How many bytes to request, estimated from earlier responses; a wrong one costs only time."""
 
     def __init__(self, max_bytes: int, offset_bytes: dict[TopicPartition, float]) -> None:
-        #: ``max.partition.fetch.bytes``
-        self._max_bytes = max_bytes
-        #: Bytes per offset, from earlier tasks.
+        self._max_bytes = max_bytes  # ``max.partition.fetch.bytes``
         self._offset_bytes = offset_bytes
         self._last_response_bytes: dict[TopicPartition, int] = {}
 
@@ -297,7 +284,6 @@ class FetchSizes:
 def choose_ranges(
     queue: Iterable[RangeProgress], node: int, sizes: FetchSizes, now: float
 ) -> list[RangeProgress]:
-    """Returns the next ranges for one Fetch to a broker, in the queue's order."""
     chosen: dict[TopicPartition, RangeProgress] = {}
     size = 0
     for each in queue:
@@ -334,8 +320,7 @@ def build_range_fetch(
     return prepared, max(size, sizes.largest_response(each.partition for each in ranges))
 
 
-#: Empty responses in a row before the log is looked up.
-EMPTY_RESPONSES_BEFORE_CHECK = 3
+EMPTY_RESPONSES_BEFORE_CHECK = 3  # empty responses in a row before the log is looked up
 
 
 def handle_response(
@@ -396,10 +381,8 @@ EARLIEST_LOCAL = -4
 
 class LogExtent(NamedTuple):
     log_start: int
-    #: Where the log begins on the broker's own disks.
-    local_log_start: int
-    #: The offset after the last record.
-    log_end: int
+    local_log_start: int  # where the log begins on the broker's own disks
+    log_end: int  # the offset after the last record
 
 
 async def look_up_extents(
@@ -432,8 +415,7 @@ def skip_missing(progress: RangeProgress, extent: LogExtent, *, fail: bool) -> N
         progress.empty_responses = 0
 
 
-#: Fetch requests in flight to one broker.
-MAX_IN_FLIGHT = 2
+MAX_IN_FLIGHT = 2  # Fetch requests in flight to one broker
 #: Bytes in flight from all brokers together; one Fetch may bring more.
 MAX_BYTES_IN_FLIGHT = 32 << 20
 #: Share of the timeout after which a topic that brokers do not know counts as deleted: a broker
@@ -445,8 +427,7 @@ FETCH_DEADLINE = 7 * 86_400.0
 
 class FetchedRange(NamedTuple):
     fetched: FetchedPartition
-    #: The end of the range: later records do not belong to it.
-    until: int
+    until: int  # the end of the range: later records do not belong to it
 
 
 class _BrokerFailure(NamedTuple):
@@ -459,9 +440,8 @@ class FetchLoop:
     when ranges are read, blocks while Spark takes rows, and finds out whether missing records are
     lost.
 
-    Beside the Fetches, background tasks refresh leaders, look up log extents and open connections:
-    at most one of each, and one connection attempt for each broker. No range waits for those of
-    another.
+    Background tasks refresh leaders, look up log extents and open connections: at most one of each,
+    and one connection attempt for each broker. No range waits for those of another.
     """
 
     def __init__(self, blocking: BlockingClient, task: TaskRanges, options: SourceOptions) -> None:
@@ -473,14 +453,12 @@ class FetchLoop:
         self._sizes = FetchSizes(options.read_config.max_partition_bytes, blocking.offset_bytes)
         #: Ranges that are not in flight.
         self._queue = deque(RangeProgress(*each) for each in task if each.size > 0)
-        #: Ranges whose log extent is needed.
-        self._to_check: list[RangeProgress] = []
+        self._to_check: list[RangeProgress] = []  # ranges whose log extent is needed
         self._in_flight: dict[asyncio.Future[FetchResponse], RangeFetch] = {}
         self._background: dict[Hashable, asyncio.Task[None]] = {}
         #: Brokers that cannot be reached; None: no broker returns metadata.
         self._broker_failures: dict[int | None, _BrokerFailure] = {}
-        #: Seconds in which the task did not wait.
-        self._idle_seconds = 0.0
+        self._idle_seconds = 0.0  # seconds in which the task did not wait
         self._idle_since: float | None = None
         self._leaders_requested = False
 
@@ -519,8 +497,6 @@ class FetchLoop:
     def _now(self) -> float:
         """By the clock that runs only while the task waits."""
         return self._blocking_client.loop.time() - self._idle_seconds
-
-    # Responses
 
     def _take_response(self, future: asyncio.Future[FetchResponse]) -> list[FetchedRange]:
         """Returns the ranges of one Fetch response that have records."""
@@ -579,8 +555,6 @@ class FetchLoop:
                 progress.waiting_since = self._now
             progress.needs_leader = True
             self._queue.append(progress)
-
-    # Waiting
 
     async def _wait(self, now: float) -> None:
         """Waits for a response, a background task or the next time that is due."""
@@ -641,8 +615,6 @@ class FetchLoop:
             f"{progress.partition}: no progress from offset {progress.position} for "
             f"{self._timeout:g} s (kafkaConsumer.pollTimeoutMs): {failure}"
         )
-
-    # Background tasks
 
     def _start_background(self, now: float) -> None:
         late = [each for each in self._queue if each.needs_leader and each.source.retry_at <= now]
@@ -742,8 +714,6 @@ class FetchLoop:
                 if each.source.replica == node:
                     each.leave_replica()
 
-    # Requests
-
     def _find_node(self, progress: RangeProgress) -> int | None:
         if progress.source.replica is not None:
             return progress.source.replica
@@ -768,7 +738,6 @@ class FetchLoop:
     def _send_fetch(
         self, node: int, connection: BrokerConnection, ranges: list[RangeProgress]
     ) -> int:
-        """Returns how many bytes the response may have."""
         for each in ranges:
             self._queue.remove(each)
             each.last_failure = each.last_failure or f"{connection.name} has not responded"

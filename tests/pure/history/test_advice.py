@@ -495,6 +495,24 @@ def test_a_group_that_uses_the_broker_s_protocol_has_no_other_destination() -> N
     assert advice_for(told, has_consumer_protocol=True).destination is None
 
 
+@pytest.mark.parametrize(
+    ("downtime", "best"),
+    [(40_000, "sticky"), (31_000, "sticky"), (28_000, "KIP-848 uniform")],
+)
+def test_the_broker_s_protocol_is_only_advised_if_it_is_clearly_better(
+    downtime: int, best: str
+) -> None:
+    """By a tenth of the downtime in use, because it needs new brokers and clients."""
+    evaluation = evaluation_of(200_000, sticky=50_000)
+    name = "KIP-848 uniform"
+    evaluation = replace(
+        evaluation,
+        rows=[*evaluation.rows, row(name, downtime)],
+        alternatives={**evaluation.alternatives, name: policy_of(name)},
+    )
+    assert decide(evaluation, has_consumer_protocol=True).policy == best
+
+
 def test_the_broker_s_protocol_is_only_advised_where_the_brokers_are_known_to_have_it() -> None:
     row_of = "KIP-848 uniform"
     evaluation = evaluation_of(200_000)

@@ -124,8 +124,7 @@ class ReportWindow:
         """Opens a group by the link in the list."""
         place = self.rows().index(group)
         self.locate("#groups tbody tr").nth(place).locator("a").click()
-        self.locate("#group").wait_for(state="visible")
-        self.locate("#rebalances:not([aria-busy])").wait_for(state="attached")
+        self.wait("(name) => document.getElementById('group-name')?.textContent === name", group)
         self.settle()
 
     def back(self) -> None:

@@ -358,6 +358,7 @@ class RecordFilter:
         self._limit = limit
         self._now = now
         self._delete_retention = delete_retention
+        #: The last data offset and the epoch by producer id.
         self._last_of_producer: Mapping[int, tuple[int | None, int]] = {}
 
     def set_producers(self, producers: ProducerStateManager) -> None:

@@ -49,9 +49,7 @@ class Disk(Protocol):
         """Reads ``size`` bytes from a position on, or fewer if the file ends before."""
 
     def append(self, path: str, data: Bytes) -> None:
-        """Appends to a file, or creates it. A failed append may leave some bytes: :meth:`truncate`
-        it.
-        """
+        """Appends to a file or creates it; a failed append may leave bytes: :meth:`truncate` it."""
 
     def truncate(self, path: str, size: int) -> None: ...
 

@@ -86,6 +86,7 @@ class LogSegment:
         self.time_index_checked = True
         self.max_timestamp_and_offset: tuple[int, int] | None = None
         self._first_timestamp: int | None = None
+        #: Used for records without timestamps.
         self.created_at = self.last_written_at = 0
         self.aborted: list[index.AbortedTransaction] | None = None
         #: Where readers continue: positions by the offset after the batch before.

@@ -50,7 +50,6 @@ class RangeAssignor(ColumnarAssignor):
 
 
 def _assign_ranges(count: int, places: IntArray) -> IntArray:
-    """Returns, for each partition of a topic, the position of its member."""
     each, extra = divmod(count, len(places))
     sizes = np.full(len(places), each)
     sizes[:extra] += 1

@@ -37,7 +37,6 @@ DEFAULT_BUDGET_MS = 5_000
 
 
 def unlimited_budget() -> Expired:
-    """Returns a budget that never expires."""
     return lambda: False
 
 
@@ -46,8 +45,7 @@ class TimeBudget:
     """A limit on the time of one assignment; a call starts it and returns an `Expired`."""
 
     milliseconds: int
-    #: A monotonic clock in seconds, such as ``time.monotonic``.
-    clock: Callable[[], float]
+    clock: Callable[[], float]  # a monotonic clock in seconds, such as ``time.monotonic``
 
     def __post_init__(self) -> None:
         if not isinstance(self.milliseconds, int) or self.milliseconds < 0:
@@ -67,7 +65,6 @@ SOLVERS: Mapping[str, Solver] = {
 
 
 def check_solver(solver: str) -> None:
-    """Raises UnknownSolver unless the solver exists."""
     if not isinstance(solver, str) or solver not in SOLVERS:
         raise UnknownSolver(f"unknown solver {solver!r}: known are {', '.join(sorted(SOLVERS))}")
 
@@ -85,7 +82,6 @@ class AbstractStickyAssignor(ColumnarAssignor):
         self._generation = NO_GENERATION
 
     def on_assignment(self, assignment: Assignment, generation: int) -> None:
-        """Remembers the assignment for the next subscription."""
         self._owned = assignment.partitions
         self._generation = generation
 

@@ -65,8 +65,7 @@ def limit_version(version: int, subject: str) -> int:
     return min(version, HIGHEST_VERSION)
 
 
-#: A topic with an empty name and no partitions: two lengths.
-SMALLEST_TOPIC_ENTRY = 6
+SMALLEST_TOPIC_ENTRY = 6  # a topic with an empty name and no partitions: two lengths
 
 
 def read_partitions(reader: PrimitiveReader, field: str) -> Partitions:
@@ -201,7 +200,7 @@ def decode_subscriptions(
     members: Iterable[tuple[bytes, str | None]],
 ) -> list[Subscription | FormatError]:
     """Decodes the subscriptions of a whole group together, much faster than
-    :func:`decode_subscription` of each; the error takes the place of a malformed subscription.
+    :func:`decode_subscription`; the error takes the place of a malformed one.
     """
     known: dict[bytes, tuple[str, ...]] = {}
     found: list[_PartialSubscription | FormatError] = []
@@ -419,8 +418,8 @@ def encode_sticky_user_data(owned: Partitions, generation: int) -> bytes:
 
 
 def decode_sticky_user_data(data: bytes) -> OwnedPartitions:
-    """Decodes sticky user data of Java or kafka-python, in the form that uses all bytes, or else
-    Java's; unreadable bytes give no owned partitions and a note.
+    """Decodes Java's or kafka-python's form, whichever uses all bytes, else Java's. Unreadable
+    bytes give no owned partitions and a note.
     """
     reader = PrimitiveReader(data, STICKY_USER_DATA)
     try:
@@ -440,7 +439,6 @@ def decode_sticky_user_data(data: bytes) -> OwnedPartitions:
 
 
 def decode_all_sticky_user_data(data: Sequence[bytes]) -> list[OwnedPartitions]:
-    """Decodes the user data of a whole group together."""
     found: list[OwnedPartitions] = []
     for piece, (partitions, end) in zip(
         data, read_partition_lists(data, [0] * len(data)), strict=True
@@ -468,7 +466,6 @@ def _read_kafka_python_user_data(data: bytes) -> OwnedPartitions:
 
 
 def encode_cooperative_user_data(generation: int) -> bytes:
-    """Encodes version 0: the generation."""
     writer = PrimitiveWriter(COOPERATIVE_USER_DATA)
     writer.int32(generation)
     return writer.to_bytes()

@@ -417,6 +417,7 @@ class _AdviceCase:
     def _find_best(self) -> PolicyTotal:
         possible = [replace(self._current_total, downtime=self._compared)]
         possible += filter(self._is_safe_in_every_reading, self._list_suitable())
+        possible = self._prefer_classic_protocol(possible)
         near = _keep_nearly_least(possible, lambda total: total.downtime, MIN_SAVED // 2)
         size = min(self._migration_size(total.policy) for total in near)
         near = [total for total in near if self._migration_size(total.policy) == size]
@@ -425,6 +426,22 @@ class _AdviceCase:
             near,
             key=lambda total: (total.moved, total.downtime, total.rebalances, total.policy),
         )
+
+    def _prefer_classic_protocol(self, possible: list[PolicyTotal]) -> list[PolicyTotal]:
+        """Drops KIP-848 policies that are not clearly better than all others: they need new brokers
+        and clients, and their replay is less certain.
+        """
+        if self._policy.protocol is PolicyProtocol.CONSUMER:
+            return possible
+        others = [
+            total
+            for total in possible
+            if total.policy not in self._alternatives
+            or self._alternatives[total.policy].protocol is not PolicyProtocol.CONSUMER
+        ]
+        least = min(total.downtime for total in others)
+        limit = least - max(round(MIN_SAVED_SHARE * self._compared), MIN_SAVED)
+        return [total for total in possible if total in others or total.downtime < limit]
 
     def _is_safe_in_every_reading(self, total: PolicyTotal) -> bool:
         """Whether a policy has no more downtime than the one in use, however the evidence is read:

@@ -114,9 +114,7 @@ def is_last_commit_early(
     until: int,
     since: int,
 ) -> bool:
-    """Returns whether the last commit came early in a steady rhythm: a closing client commits
-    again.
-    """
+    """Returns whether the last commit broke a steady rhythm early, as that of a closing client."""
     return _last_gap_share(recent_commit_gaps(commits, assigned, until, since)) < EARLY_COMMIT_SHARE
 
 

@@ -44,8 +44,7 @@ from rota.engine.history.rebalances import EAGER_STRATEGIES
 
 #: Largest time from the record of an assignment until the member uses it (recorded: 406 ms).
 MAX_ASSIGNMENT_DELAY = 500
-#: Largest time from when a closing client stops reading to its LeaveGroup request (recorded: 66
-#: ms).
+#: Largest time from a closing client's last read to its LeaveGroup request (recorded: 66 ms).
 MAX_CLOSE_TIME = 250
 #: A last gap below this share of the gaps before breaks the rhythm of automatic commits.
 CLOSE_COMMIT_SHARE = 0.995
@@ -54,12 +53,13 @@ USUAL_RESTART_TIME = 10_000
 #: Members of one deploy return within this time of each other.
 MAX_RESTART_GAP = 60_000
 AUTO_COMMIT_INTERVAL = 5_000
+#: The least number of gaps between commits that show a rhythm.
 MIN_COMMITS = 3
 #: A member that missed this many regular commits crashed, hung, or is a static one that closed.
 MISSED_COMMITS = 3
 #: The longer gaps between automatic commits, as a multiple of the shorter ones (quartiles).
 STEADY_RHYTHM = 1.05
-#: Longest time between two polls of a repeatedly slow member, in ``max.poll.interval.ms``.
+#: Longest time between polls of a repeatedly late member: a multiple of its poll interval.
 LATE_POLL_SHARE = 1.25
 #: A member that is called to join again so soon may never have received its assignment.
 SHORT_GENERATION = 10_000
@@ -146,8 +146,7 @@ class ConsumptionEndFinder:
         self._phases: dict[str, JoinTimes] = {}
         #: When the last downtime of each partition began at the earliest, and when it ended.
         self._regained: dict[TopicAndPartition, tuple[int, int]] = {}
-        #: How long the last static member was away that returned within its session, and when it
-        #: did.
+        #: How long the last static member was away that returned in its session, and when it did.
         self._restart_time = USUAL_RESTART_TIME
         self._restarted_at = 0
         #: Static members that a rebalance waited for as long as it may, with their assignment
@@ -223,9 +222,7 @@ class ConsumptionEndFinder:
     def end_in_running_rebalance(
         self, member: GenerationMember, last: Generation, phases: RebalancePhases, until: int
     ) -> ConsumptionEnd | None:
-        """Returns how a rebalance that runs at the end ended a member's consumption; None if it did
-        not.
-        """
+        """Returns how a rebalance that runs at the end ended a consumption; None if it did not."""
         line = self._log.find_departure(member.member_id, last.at, until)
         if line is not None and is_expiry(line):
             since = self._joined.get(member.member_id, last.at)
@@ -428,9 +425,7 @@ class ConsumptionEndFinder:
         expired: TimeBounds,
         evidence: EvidenceType,
     ) -> ConsumptionEnd:
-        """Returns the end by an expired session: after the last sign of life, before the next
-        heartbeat.
-        """
+        """Returns the end by an expired session: between the last sign of life and a heartbeat."""
         session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
         interval = self._heartbeats.interval
         commit = self._commits.find_last(member, expired.latest, since)
@@ -652,9 +647,7 @@ def _is_back(member: GenerationMember, before: Generation, after: Generation) ->
 
 
 def _find_poll_limit(member: GenerationMember) -> int | None:
-    """Returns ``max.poll.interval.ms``, the rebalance timeout of JoinGroup; None without a known
-    limit.
-    """
+    """Returns ``max.poll.interval.ms``, the rebalance timeout of JoinGroup; None without limit."""
     return None if member.library in NO_POLL_LIMIT_LIBRARIES else member.rebalance_timeout
 
 

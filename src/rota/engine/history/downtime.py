@@ -179,9 +179,7 @@ class GroupDowntime:
     def with_log_ends(
         self, ends: EndOffsets, numbers: Mapping[TopicAndPartition, int]
     ) -> GroupDowntime:
-        """Returns the downtime with the records that it delayed; ``numbers``: partitions in
-        ``ends``.
-        """
+        """Returns the downtime with the records that it delayed; ``numbers``: those in ``ends``."""
         by_number = ends.arrival_rates()
         rates = {pair: by_number[n] for pair, n in numbers.items() if n in by_number}
         found = count_delayed_records(self.found, ends, numbers)
@@ -316,9 +314,7 @@ class ClassicDowntimeFinder:
         return gone
 
     def _delay_revocations(self, after: Generation) -> None:
-        """Corrects cooperative revocations that a member missed: it still owned the partitions
-        later.
-        """
+        """Corrects cooperative revocations that a member missed: it kept the partitions longer."""
         for member in after.members:
             for topic, numbers in member.owned.items():
                 for number in numbers:
@@ -402,9 +398,7 @@ class ClassicDowntimeFinder:
             self.found += [span.of_partition(after.group, pair) for span in spans_left]
 
     def find_unended(self, last: Generation, until: int) -> None:
-        """Begins downtime after the last generation: static members that are away, a running
-        rebalance.
-        """
+        """Begins downtime after the last generation: absent static members, a running rebalance."""
         if last.kind is GroupType.CONSUMER:
             return
         phases = self._ends.find_running_phases(last, until)
@@ -678,9 +672,7 @@ def _list_unwanted(
 
 
 def _has_committed(commits: CommitTimes, absences: Sequence[tuple[int, int]], first: int) -> bool:
-    """Returns whether most runs between absences have commits; otherwise the group fails
-    repeatedly.
-    """
+    """Returns whether most runs between absences have commits; else the group fails repeatedly."""
     if not commits:
         return True
     times = np.sort(np.concatenate(list(commits.values())))

@@ -70,7 +70,8 @@ class GenerationMember:
     owned_generation: int | None = None
     #: In a consumer group: its target.
     assigned: PartitionsByTopic = field(default_factory=dict)
-    #: Share, streams and Connect groups: what is assigned, in words; ``assigned`` is empty there.
+    #: In a share, streams or Connect group: the assignment in words. ``assigned`` is empty there:
+    #: partitions of a share group have several owners, tasks are not partitions.
     work: tuple[str, ...] = ()
     #: None: it could not be detected.
     library: str | None = None
@@ -90,8 +91,8 @@ class Generation:
 
     group: str
     kind: GroupType
-    #: Raised when the group is deleted, or an empty one is replaced by a group of the other type:
-    #: then generations start again. A conversion with members does not raise it.
+    #: 0 at first; raised when the group is deleted, or an empty one gets the other type: then
+    #: generations start again. A conversion with members does not raise it.
     incarnation: int
     #: In a consumer group: the epoch. In samples of a classic group: the number of the change.
     generation: int
@@ -124,7 +125,9 @@ class RebalanceCause(enum.StrEnum):
 class EvidenceType(enum.StrEnum):
     """The source of a fact. The types are never mixed."""
 
+    #: From the broker's log.
     STATED = "stated"
+    #: From the journal.
     INFERRED = "inferred"
     SAMPLED = "sampled"
     #: Only commits show it: the true value lies between two bounds.
@@ -376,6 +379,7 @@ class WhatIf:
     moves_needed: int
     revoked: int
     idle_members: int
+    #: Largest load minus smallest.
     spread: int
 
 
@@ -413,8 +417,7 @@ class Action:
 
     title: str
     kind: ActionKind
-    #: Downtime saved, in partition-milliseconds; None: unknown. Savings of several actions may
-    #: overlap.
+    #: Downtime saved, in partition-milliseconds; None: unknown. Savings of actions may overlap.
     saving_ms: int | None = None
     #: The saving is an upper bound: the downtime of what the action prevents.
     saving_is_bound: bool = False

@@ -92,9 +92,7 @@ class GroupLog:
         )
 
     def list_passing(self, begin: int, end: int, known: Container[str]) -> list[PassingMember]:
-        """Returns members that joined and left during a rebalance without an assignment, unlike
-        ``known``.
-        """
+        """Returns members that came and went in a rebalance; ``known`` ones have an assignment."""
         joined: dict[str, int] = {}
         found = []
         for line in self.between(begin, end):

@@ -149,7 +149,7 @@ class _Absence(NamedTuple):
 
 _SEVERITY = (GroupHealth.OK, GroupHealth.FALLING_BEHIND, GroupHealth.STUCK, GroupHealth.FAILING)
 _BEFORE_ALL = -(1 << 62)
-#: Each run reads the lag of all partitions.
+#: Judges at most this many of the last short runs: each one reads the lag of all partitions.
 _MAX_SHORT_RUNS = 50
 #: A rebalance of a share group stops no member, so many of them are no failure either.
 SHARE_REASON = "a share group commits no offsets to the journal"
@@ -437,9 +437,7 @@ class _History:
     def _find_failing(
         self, waits: Mapping[_Presence, Sequence[tuple[int, int, int]]]
     ) -> Iterator[_Problem]:
-        """Returns absences of no scheduled job; ``waits``: from when to when which partitions
-        waited.
-        """
+        """Returns absences of no scheduled job; ``waits``: partitions that waited, since, until."""
         absences = []
         for part, waiting in sorted(waits.items()):
             number, begin, end = zip(*waiting, strict=True)
@@ -459,9 +457,7 @@ class _History:
             yield self._failing(absence.since, absence.until, f"{who} {time}; {records}")
 
     def _longest_pause(self, absences: Sequence[_Absence]) -> tuple[float, float]:
-        """Returns how long a scheduled job may be away (0: it is none), and its usual lag at its
-        return.
-        """
+        """Returns how long a scheduled job may be away (0: none), and its usual lag on return."""
         complete = [each for each in absences if each.part.until < self._until]
         lengths = sorted(each.part.length for each in complete)
         similar = [

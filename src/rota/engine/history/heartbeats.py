@@ -112,9 +112,7 @@ class Heartbeats:
 
     @classmethod
     def from_joins(cls, joins: Sequence[JoinPhase], session: int) -> Heartbeats:
-        """Finds the interval that explains a history's join phases: they end at its multiples, and
-        none of them is longer.
-        """
+        """Finds the interval whose multiples end the join phases; none of them is longer."""
         usual = _usual_interval(session)
         usable = [one for one in joins if one.time < session and one.members][-ENOUGH_JOINS:]
         if not usable:

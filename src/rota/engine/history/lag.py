@@ -68,6 +68,7 @@ class EndOffsets:
     beginning: Int64Array
     run: Int64Array
     index: PartitionTimeIndex
+    #: All different ends, ascending.
     levels: Int64Array
     #: Run and end of each sample as one ascending search key.
     search_key: Int64Array

@@ -135,9 +135,7 @@ _ORDER = (
 
 
 def _put_failures_before_lag(found: Sequence[Pattern]) -> list[Pattern]:
-    """Returns the patterns; lag that grew mostly while members failed is their consequence: it
-    comes after them, and has no repair of its own.
-    """
+    """Puts lag that grew mostly while members failed after the failures, without its own repair."""
     failures = [one for one in found if one.pattern in _FAILURE_PATTERNS]
     caused = [
         one

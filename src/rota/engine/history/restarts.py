@@ -246,9 +246,7 @@ MIN_ROLLOUT_GROUP = 2
 def find_rollouts(
     rebalances: Sequence[Rebalance], explanations: Sequence[Explanation] | None = None
 ) -> list[str | None]:
-    """Returns each rebalance's rollout, named by its first and last generation, or None.
-    ``explanations`` has one for each rebalance.
-    """
+    """Returns each rebalance's rollout, by first and last generation; None if it has none."""
     runs = [_RolloutRun()]
     for number, rebalance in enumerate(rebalances):
         last = runs[-1].last

@@ -14,7 +14,6 @@ For consumer groups it returns the epoch, which also shows the number of missed 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -67,16 +66,17 @@ class SampledCommit(NamedTuple):
     not_before: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GroupPoll:
     started_at: int
-    at: int
+    #: When the last response had arrived.
+    at: int = 0
     #: Described groups; their times are not used.
-    groups: Mapping[str, GroupSample]
+    groups: dict[str, GroupSample] = field(default_factory=dict)
     #: All committed offsets of the groups that could be polled.
-    offsets: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
-    #: Groups that may exist but could not be polled.
-    unanswered: AbstractSet[str] = frozenset()
+    offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
+    #: Groups that exist, or may exist, but could not be polled.
+    unanswered: set[str] = field(default_factory=set)
     #: Every broker has listed its groups: other groups were deleted.
     complete: bool = True
 

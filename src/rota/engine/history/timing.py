@@ -86,9 +86,7 @@ class GroupTiming:
 
     @property
     def absent_time(self) -> int:
-        """The time from the end of a member that does not leave until its session ends: the broker
-        counts from its last heartbeat.
-        """
+        """From a silent member's end to that of its session, which began at its last heartbeat."""
         return self.session_timeout - self.heartbeats.interval // 2
 
     def revoked_time(
@@ -99,9 +97,7 @@ class GroupTiming:
         since_last: int = LONG_STABLE,
         sync_time: int | None = None,
     ) -> int:
-        """Returns how long a revoked partition waits, if its owner stays; ``members`` learn by a
-        heartbeat.
-        """
+        """Returns how long a revoked partition waits; ``members``: those that hear by heartbeat."""
         match protocol:
             case PolicyProtocol.CONSUMER:
                 return CONSUMER_HEARTBEAT_INTERVAL // 2

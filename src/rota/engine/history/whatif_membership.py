@@ -61,8 +61,7 @@ class WhatIfRebalance(NamedTuple):
     at: int
     #: The group after the rebalance; None: no rebalance, a static member returned.
     snapshot: GroupSnapshot | None
-    #: Members, subscriptions or partition counts changed; otherwise a KIP-848 group does not
-    #: rebalance.
+    #: Members, subscriptions or partition counts changed: else a KIP-848 group has no rebalance.
     is_needed: bool = True
     #: The state before is unknown or no longer matters.
     starts_new_incarnation: bool = False
@@ -120,7 +119,7 @@ def list_rebalances(
     assigned_at = returned_at = 0
     for (generation, rebalance, event_times), now, earlier in history:
         starts_incarnation = generation.incarnation != incarnation
-        names = _name_members(generation.members)
+        names = {member_name(one) for one in generation.members}
         ends = {} if event_times is None else event_times.gone
         gone = tuple(
             _absence(index.number(member_name(end.member)), end, assigned_at)
@@ -170,10 +169,6 @@ def member_name(member: GenerationMember) -> str:
     if member.group_instance_id is None:
         return member.member_id
     return f"static {member.group_instance_id}"
-
-
-def _name_members(members: Iterable[GenerationMember]) -> set[str]:
-    return {member_name(member) for member in members}
 
 
 def _absence(number: int, end: ConsumptionEnd, assigned_at: int) -> Absence:
@@ -293,8 +288,7 @@ class ProcessEvent(NamedTuple):
     is_guess: bool = False
     #: The events that are delayed together, 0 if none: a rolling deploy, or repeated slow polls.
     sequence: int = 0
-    #: When a process that polls too late got its first assignment: its last poll; 0: it polled
-    #: later.
+    #: Time of the first assignment of a process that never polled after it; 0: it polled later.
     stops_at: int = 0
     #: Its last poll was before its last assignment: it did not read those partitions.
     polled_before_assignment: bool = False
@@ -442,9 +436,7 @@ def _number_deploys(events: Sequence[ProcessEvent]) -> list[ProcessEvent]:
 def _list_awaiting_rows(
     history: Sequence[CountedEvent], events: Iterable[ProcessEvent]
 ) -> set[int]:
-    """Returns the rebalances that waited for a gone static member: its absence is an event of its
-    own.
-    """
+    """Returns rebalances that waited for a gone static member: its absence is its own event."""
     rows: set[int] = set()
     for event in events:
         if event.type in {ProcessEventType.CLOSED, ProcessEventType.CRASHED}:

@@ -82,6 +82,7 @@ NO_MOVES = MoveCounts(0, 0, 0)
 
 
 class DowntimeCost(NamedTuple):
+    #: In partition-milliseconds.
     downtime: int = 0
     delayed: float = 0
 
@@ -204,8 +205,6 @@ def run_rebalance(
 
 
 class HistoryClock:
-    """Counts the downtime of a policy in the rebalances of the history."""
-
     def __init__(  # noqa: PLR0913, PLR0917 (one caller)
         self,
         policy: GroupPolicy,
@@ -334,8 +333,6 @@ ABSENT, ALIVE, DEAD = 0, 1, 2
 
 
 class MembershipReplay:
-    """Replays the events of a group's processes under a policy."""
-
     def __init__(  # noqa: PLR0913, PLR0917 (one caller)
         self,
         policy: GroupPolicy,
@@ -616,9 +613,7 @@ class MembershipReplay:
             phase.heard[number] = END_OF_TIME
 
     def _stopped_members(self) -> npt.NDArray[np.bool_]:
-        """Returns which members do not poll; a member without partitions has no work that delays a
-        poll.
-        """
+        """Returns which members do not poll. One without partitions has no work: it polls."""
         if not self._is_stopped.any():
             return self._is_stopped
         has_partitions = np.zeros(len(self._state), dtype=np.bool_)
@@ -834,9 +829,7 @@ class MembershipReplay:
         return [self._outcome(phase.row, assigned, moves, cost)]
 
     def _settle(self, at: int, assigned: int) -> None:
-        """Begins the heartbeats of the members anew, and the sessions of those that joined and
-        stopped.
-        """
+        """Begins all heartbeats anew, and the sessions of members that joined and stopped."""
         self._assigned_at = assigned
         self._stop_assigned(assigned + RESPONSE_TIME)
         if self._protocol is PolicyProtocol.CONSUMER:  # heartbeats and sessions go on

@@ -169,10 +169,8 @@ class Liveness:
     #: When the last poll ended. None: the application is in a poll, or has not polled.
     poll_ended_at: int | None = None
     last_response_at: int = 0
-    #: The application did not poll in time; reset by the next generation.
-    polled_late: bool = False
-    #: The time between two polls, if the second one was late.
-    late_poll_gap: int = 0
+    polled_late: bool = False  # the application did not poll in time; reset by the next generation
+    late_poll_gap: int = 0  # the time between two polls, if the second one was late
 
     def enter_poll(self, now: int) -> None:
         if self.poll_ended_at is not None and self.polled_late and not self.late_poll_gap:
@@ -188,10 +186,8 @@ class Liveness:
 class GenerationLoss:
     reason: str
     generation: int
-    #: The time since the last response to a heartbeat.
-    silent_for: int
-    #: The member left; otherwise the coordinator removed it.
-    left: bool
+    silent_for: int  # the time since the last response to a heartbeat
+    left: bool  # the member left; otherwise the coordinator removed it
 
 
 class MemberIdentity(NamedTuple):
@@ -229,10 +225,8 @@ class MemberSession:
         spread: Callable[[int], int] = int,
     ) -> None:
         self.config = config
-        #: Adds jitter to a retry delay.
-        self.add_jitter = spread
-        #: Makes a poll of the application raise the error.
-        self.report_error = report
+        self.add_jitter = spread  # adds jitter to a retry delay
+        self.report_error = report  # makes a poll of the application raise the error
         self.commands = commands
         self.state = MemberState.UNJOINED
         self.identity = NO_IDENTITY
@@ -254,14 +248,11 @@ class MemberSession:
         #: An error that a poll must raise before the next coordinator lookup.
         self.fatal_error: Exception | None = None
         self.liveness = Liveness()
-        #: How the last generation was lost.
-        self.loss: GenerationLoss | None = None
+        self.loss: GenerationLoss | None = None  # how the last generation was lost
         self._finding = False
         self._failures = 0
         self._heartbeat_failures = 0
         self._heartbeat_due = False
-
-    # State and identity
 
     def transition_to(self, target: MemberState) -> None:
         if target is self.state:
@@ -299,8 +290,8 @@ class MemberSession:
         left: bool = False,
         target: MemberState = MemberState.UNJOINED,
     ) -> None:
-        """Gives up the generation, so that the next join starts without one; ``keep_id`` keeps the
-        member id, for which the group would otherwise wait until its session times out.
+        """Gives up the generation, so that the next join starts without one. ``keep_id`` keeps the
+        member id: without it the group would wait for that id until its session times out.
         """
         self.rebalance_request_id = None
         if not self.identity.is_lost:
@@ -332,8 +323,8 @@ class MemberSession:
     def leave_group(
         self, reason: str, *, even_static: bool = False, target: MemberState = MemberState.UNJOINED
     ) -> int | None:
-        """Leaves the group; returns the number of LeaveGroup, or None if none is sent: the
-        coordinator is unknown, or the member static (unless ``even_static``), as it may come back.
+        """Leaves the group. Returns LeaveGroup's number, or None if it is not sent: the coordinator
+        is unknown, or the member is static and may come back (unless ``even_static``).
         """
         number = None
         sends = self.config.group_instance_id is None or even_static
@@ -401,8 +392,6 @@ class MemberSession:
             "the coordinator has lost its group"
         )
 
-    # Requests
-
     def send(self, request: GroupRequest) -> int:
         """Sends to the coordinator, which must be known."""
         assert self.coordinator_known
@@ -426,13 +415,10 @@ class MemberSession:
 
     @property
     def is_backing_off(self) -> bool:
-        """Whether a retry waits for the retry timer."""
         return events.MemberTimer.RETRY in self.commands.timers
 
     def reset_backoff(self) -> None:
         self._failures = 0
-
-    # The coordinator
 
     def find_coordinator(self) -> None:
         """Starts a coordinator lookup, unless one runs or the coordinator is known."""
@@ -474,8 +460,6 @@ class MemberSession:
             self.commands.add(events.MemberNote(f"coordinator lost: {why}"))
             self.abandoned_requests += self.in_flight.items()
             self.in_flight.clear()
-
-    # Heartbeats
 
     def send_heartbeat(self, due: int) -> None:
         """Sends a heartbeat; the next one is due an interval after this one was due."""
@@ -548,7 +532,6 @@ class MemberSession:
         self.commands.start_timer(events.MemberTimer.SESSION, now + self.config.session_timeout)
 
     def check_invariants(self) -> None:
-        """Raises AssertionError if the session contradicts itself."""
         timers, state, request = self.commands.timers, self.state, self.rebalance_request_id
         in_generation = state in GENERATION_STATES
         beats = events.MemberTimer.HEARTBEAT in timers or self._heartbeat_due

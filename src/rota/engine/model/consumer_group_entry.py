@@ -1,5 +1,4 @@
-"""Journal entries of consumer groups (KIP-848): Kafka writes one entry for each part of a group's
-state.
+"""Journal entries of consumer groups (KIP-848). Kafka writes one for each part of a group's state.
 
 The assignment entries name topics by their topic id. A broker does not load this module.
 """
@@ -18,8 +17,7 @@ class ConsumerGroupMetadataEntry:
 
     group: str
     epoch: int
-    #: Of the subscribed topics; 0 where it is not known.
-    metadata_hash: int = 0
+    metadata_hash: int = 0  # of the subscribed topics; 0 where it is not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +33,6 @@ class PartitionRacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMetadataTopic:
-    """A topic as the group last saw it."""
-
     topic_id: bytes
     topic: str
     partition_count: int
@@ -66,8 +62,6 @@ class ClassicMemberMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberMetadataEntry:
-    """A member of a consumer group, with its subscription."""
-
     group: str
     member_id: str
     group_instance_id: str | None
@@ -77,10 +71,8 @@ class MemberMetadataEntry:
     topics: tuple[str, ...]
     regex: str | None
     rebalance_timeout: int
-    #: The server's strategy that the member asks for.
-    assignor: str | None
-    #: Only for a member that uses the classic protocol.
-    classic: ClassicMemberMetadata | None = None
+    assignor: str | None  # the server's strategy that the member asks for
+    classic: ClassicMemberMetadata | None = None  # only for a member that uses the classic protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +87,7 @@ class TargetAssignmentMetadataEntry:
 
     group: str
     epoch: int
-    #: The time of the computation; 0 if unknown (before Kafka 4.3).
-    timestamp: int = 0
+    timestamp: int = 0  # the time of the computation; 0 if unknown (before Kafka 4.3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +152,7 @@ class RegularExpressionEntry:
     group: str
     regex: str
     topics: tuple[str, ...]
-    #: The version of the cluster metadata that the expression was matched against.
-    version: int
+    version: int  # the version of the cluster metadata that the expression was matched against
     timestamp: int
 
 
@@ -172,7 +162,6 @@ class RegularExpressionTombstone:
     regex: str
 
 
-#: What Kafka's coordinator writes of consumer groups (KIP-848).
 ConsumerGroupEntry: TypeAlias = (
     ConsumerGroupMetadataEntry
     | ConsumerGroupMetadataTombstone

@@ -1,10 +1,9 @@
-"""Entries of the journal, the topic ``__consumer_offsets``, as values: classic groups, and the
-offsets of all groups.
+"""Entries of the journal ``__consumer_offsets`` as values: classic groups, and all groups' offsets.
 
 An entry is one record: the new state of a group or an offset, or a tombstone that deletes it.
-:mod:`rota.engine.formats.journal` encodes entries as Kafka's bytes and decodes them. The entries of
-consumer groups (KIP-848) are in :mod:`rota.engine.model.consumer_group_entry`, those of share and
-streams groups in :mod:`rota.engine.model.share_streams_entry`.
+:mod:`rota.engine.formats.journal` has the encoder and the decoder. The entries of consumer groups
+(KIP-848) are in :mod:`.consumer_group_entry`, those of share and streams groups in
+:mod:`.share_streams_entry`.
 """
 
 from __future__ import annotations
@@ -67,8 +66,7 @@ class GroupMetadataEntry:
     generation: int
     protocol: str | None
     leader: str | None
-    #: When the group came into the state it was saved in.
-    state_timestamp: int = NO_TIMESTAMP
+    state_timestamp: int = NO_TIMESTAMP  # when the group came into the state it was saved in
     members: tuple[GroupMetadataMember, ...] = ()
 
 
@@ -92,7 +90,6 @@ class UnparsedEntry:
     value: bytes | None
 
 
-#: Any record of the journal.
 JournalEntry: TypeAlias = (
     "ClassicEntry | ConsumerGroupEntry | ShareGroupEntry | StreamsGroupEntry | UnparsedEntry"
 )

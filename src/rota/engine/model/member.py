@@ -13,15 +13,13 @@ import numpy.typing as npt
 from rota.engine.model.topic import NO_PARTITIONS, IntArray, PartitionNumbering, Partitions
 from rota.errors import InputError
 
-#: How an ownership without a known generation counts.
-NO_GENERATION = -1
+NO_GENERATION = -1  # how an ownership without a known generation counts
 
 
 class RebalanceProtocol(enum.IntEnum):
     """A member uses the highest one that all its strategies support."""
 
-    #: A member revokes all its partitions before it joins.
-    EAGER = 0
+    EAGER = 0  # a member revokes all its partitions before it joins
     #: Members keep their partitions; those that move are revoked now and assigned in the next
     #: rebalance.
     COOPERATIVE = 1
@@ -160,8 +158,7 @@ class GroupSubscription(Mapping[str, Subscription]):
         return f"GroupSubscription({self._members!r})"
 
 
-#: A partition without an owner, in a column of owners.
-UNASSIGNED = -1
+UNASSIGNED = -1  # a partition without an owner, in a column of owners
 
 
 class Placement:

@@ -1,8 +1,7 @@
 """The requests that members and admins send to a group coordinator, as values.
 
 The broker makes these values from frames, a client makes frames from them, and the simulator passes
-them on unchanged. Where Kafka's behaviour depends on the version of a request, a named field says
-so.
+them on unchanged. Named fields stand for the request versions that change Kafka's behaviour.
 """
 
 from __future__ import annotations
@@ -13,9 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 
-#: The protocol type of consumers.
-CONSUMER_PROTOCOL_TYPE = "consumer"
-#: The member id of a new member.
+CONSUMER_PROTOCOL_TYPE = "consumer"  # the protocol type of consumers
 NO_MEMBER_ID = ""
 
 
@@ -97,8 +94,7 @@ class OffsetCommit:
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     #: v2-4: how long the client wants its offsets kept, in milliseconds.
     retention: int | None = None
-    #: v9 on: an unknown group is 69; before, 22.
-    supports_group_id_not_found: bool = True
+    supports_group_id_not_found: bool = True  # v9 on: an unknown group is 69; before, 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

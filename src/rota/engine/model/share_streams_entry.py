@@ -14,15 +14,11 @@ from rota.engine.model.consumer_group_entry import PartitionMetadataTopic, Targe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
-    """A record whose key has a group."""
-
     group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord(GroupRecord):
-    """A record whose key has a group and a member."""
-
     member_id: str
 
 
@@ -61,11 +57,8 @@ class ShareMemberMetadataTombstone(MemberRecordTombstone):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupMetadataEntry(GroupRecord):
-    """The epoch of a share group."""
-
     epoch: int
-    #: Of the subscribed topics.
-    metadata_hash: int
+    metadata_hash: int  # of the subscribed topics
 
 
 class ShareGroupMetadataTombstone(GroupRecordTombstone):
@@ -77,8 +70,7 @@ class ShareTargetAssignmentMetadataEntry(GroupRecord):
     """The epoch that the target assignment was computed for."""
 
     epoch: int
-    #: The time of the computation; 0 if unknown (before Kafka 4.3).
-    timestamp: int = 0
+    timestamp: int = 0  # the time of the computation; 0 if unknown (before Kafka 4.3)
 
 
 class ShareTargetAssignmentMetadataTombstone(GroupRecordTombstone):
@@ -138,7 +130,6 @@ class ShareStatePartitionMetadataTombstone(GroupRecordTombstone):
     __slots__ = ()
 
 
-#: What Kafka's coordinator writes of share groups.
 ShareGroupEntry: TypeAlias = (
     SharePartitionMetadataEntry
     | SharePartitionMetadataTombstone
@@ -166,14 +157,11 @@ class KeyValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsGroupMetadataEntry(GroupRecord):
-    """The epoch of a streams group."""
-
     epoch: int
     metadata_hash: int
     #: The topology whose topics were found in the cluster; -1: none yet.
     validated_topology_epoch: int = -1
-    #: The settings of the last assignment.
-    configs: tuple[KeyValue, ...] | None = ()
+    configs: tuple[KeyValue, ...] | None = ()  # the settings of the last assignment
 
 
 class StreamsGroupMetadataTombstone(GroupRecordTombstone):
@@ -222,8 +210,7 @@ class StreamsTargetAssignmentMetadataEntry(GroupRecord):
     """The epoch that the target assignment was computed for."""
 
     epoch: int
-    #: The time of the computation; 0 if unknown (before Kafka 4.3).
-    timestamp: int = 0
+    timestamp: int = 0  # the time of the computation; 0 if unknown (before Kafka 4.3)
 
 
 class StreamsTargetAssignmentMetadataTombstone(GroupRecordTombstone):
@@ -283,10 +270,8 @@ class StreamsInternalTopic:
     """A topic that Kafka Streams creates."""
 
     topic: str
-    #: 0 if the number follows from other topics.
-    partition_count: int
-    #: 0: the broker's default.
-    replication_factor: int
+    partition_count: int  # 0 if the number follows from other topics
+    replication_factor: int  # 0: the broker's default
     configs: tuple[KeyValue, ...]
 
 
@@ -322,7 +307,6 @@ class StreamsTopologyTombstone(GroupRecordTombstone):
     __slots__ = ()
 
 
-#: What Kafka's coordinator writes of streams groups.
 StreamsGroupEntry: TypeAlias = (
     StreamsGroupMetadataEntry
     | StreamsGroupMetadataTombstone

@@ -1,4 +1,4 @@
-"""Rules and helpers for text: Kafka strings, topic names, patterns, and text for messages.
+"""Kafka strings, topic names, patterns, and text for messages.
 
 To keep imports fast, this module imports neither numpy nor the formats.
 """
@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from rota.errors import InputError
 
-#: Kafka sends the length of a string in 16 bits.
-MAX_STRING_BYTES = 2**15 - 1
+MAX_STRING_BYTES = 2**15 - 1  # Kafka sends the length of a string in 16 bits
 MAX_SHOWN_CHARACTERS = 40
 
 
@@ -22,9 +21,7 @@ def quote_shortened(text: str) -> str:
 
 
 def shorten_middle(text: str, most: int) -> str:
-    """Returns a name in at most ``most`` characters; keeps both ends, because many names differ at
-    the end.
-    """
+    """Returns at most ``most`` characters; keeps both ends: many names differ at the end."""
     if len(text) <= most:
         return text
     back = (most - 1) // 2
@@ -93,8 +90,7 @@ def unify_collision_characters(name: str) -> str:
     return name.replace(".", "_")
 
 
-#: The names that a message lists before it counts the rest.
-MAX_LISTED_NAMES = 3
+MAX_LISTED_NAMES = 3  # the names that a message lists before it counts the rest
 
 
 def list_first_names(names: Sequence[str]) -> str:
@@ -109,5 +105,4 @@ def count_noun(number: int, noun: str) -> str:
 
 
 def format_seconds(milliseconds: int) -> str:
-    """Formats milliseconds as seconds: ``12.3 s``."""
     return f"{milliseconds / 1000:.1f} s"

@@ -17,8 +17,7 @@ from rota.errors import Code
 class Delivery:
     """How one request is delivered. Only messages of different connections may overtake."""
 
-    #: Travel time of the request, in milliseconds.
-    delay: int
+    delay: int  # travel time of the request, in milliseconds
     response_delay: int
     #: The request does not arrive; the member closes the connection after its request timeout.
     lost: bool = False
@@ -29,8 +28,6 @@ class Delivery:
 
 
 class NetworkModel(Protocol):
-    """Decides how long messages and appends take and which of them fail."""
-
     @property
     def is_memoryless(self) -> bool:
         """Whether delivery depends only on time and sender, so that heartbeats may be skipped."""

@@ -2,7 +2,7 @@
 
 :class:`ScenarioRunner` builds a world and schedules the scenario's events in it. :func:`simulate`
 then finds the rebalances and the downtime in what a real group would leave: its journal, its
-commits and the broker's log. It returns them as a :class:`Simulation`.
+commits and the broker's log.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ from rota.engine.simulator.world import World
 from rota.errors import Fenced, InputError
 
 DEFAULT_SOLVER = "kafka"
-#: The number of times that ``progress`` is called.
-PROGRESS_STEPS = 50
+PROGRESS_STEPS = 50  # the number of times that ``progress`` is called
 #: Time in which a restarted coordinator loads its journal, in milliseconds.
 COORDINATOR_LOAD_TIME = 1_000
 POD_SUFFIX_LENGTH = 5
@@ -95,12 +94,10 @@ class ScenarioRunner:
         self._solver = solver
         self._static = static
         self._seed = seed
-        #: The settings of each member.
         self._members: dict[str, MemberSpec] = {}
         #: The process of each member: a deploy with surge starts one with another name.
         self._process: dict[str, str] = {}
-        #: Members that a leave event has closed.
-        self._left: set[str] = set()
+        self._left: set[str] = set()  # members that a leave event has closed
         for members in scenario.members:
             for number, name in enumerate(members.names):
                 self._members[name] = members
@@ -129,8 +126,7 @@ class ScenarioRunner:
 
     def _program(self, name: str) -> ProcessConfig:
         members, scenario = self._members[name], self._scenario
-        # real timers drift: without a drift all heartbeats of a group, which a rebalance starts at
-        # the same moment, would be sent at the same moments forever
+        # real timers drift: else heartbeats that a rebalance starts together would stay together
         bits = mix_numbers(self._seed, hash_text(name), self.world.now)
         drift = bits % (scenario.heartbeat_drift + 1)
         is_static = members.static if self._static is None else self._static
@@ -248,8 +244,6 @@ class ScenarioRunner:
 
         self._later(down, start)
 
-    # deploys
-
     def _deploy(self, event: DeployEvent) -> None:
         """Deploys the first member, then schedules the rest."""
         if not event.names:
@@ -311,26 +305,19 @@ class Simulation:
     """The result of a simulation. Times are in milliseconds."""
 
     scenario: Scenario
-    #: The policy's label, as in the tables of ``rota run``.
-    policy: str
-    #: Whether all members were static or dynamic; None if the scenario decided.
-    static: bool | None
+    policy: str  # the policy's label, as in the tables of ``rota run``
+    static: bool | None  # whether all members were static or dynamic; None if the scenario decided
     seed: int
-    #: The strategies as the members list them; " or " separates lists that differ.
-    strategy: str
+    strategy: str  # the strategies as the members list them; " or " separates lists that differ
     protocol: str
-    #: The solver, if it is not the default and a strategy of the members uses it.
-    solver: str | None
+    solver: str | None  # the solver, if it is not the default and a strategy of the members uses it
     rebalances: tuple[SimulatedRebalance, ...]
-    #: Each time in which no member consumed a partition, measured as in a real group's history;
-    #: times in milliseconds from the start.
+    #: Each time in which no member consumed a partition, in milliseconds from the start.
     downtime: tuple[Downtime, ...] = field(repr=False)
-    #: The process of each member id.
-    processes: Mapping[str, str] = field(repr=False)
+    processes: Mapping[str, str] = field(repr=False)  # the process of each member id
     #: Partitions that a member subscribed to and that were never read.
     unread: tuple[TopicPartition, ...]
-    #: Processes that ended with an error.
-    failed: tuple[str, ...]
+    failed: tuple[str, ...]  # processes that ended with an error
     trace: Sequence[TraceRecord] = field(repr=False)
     journal: Sequence[ClassicEntry] = field(repr=False)
     notes: tuple[str, ...]
@@ -411,7 +398,6 @@ class Simulation:
 
     @cached_property
     def _downtime_by_end(self) -> Mapping[int | None, Sequence[Downtime]]:
-        """The downtime by the generation that ended it."""
         found = defaultdict(list)
         for one in self.downtime:
             found[one.to_generation].append(one)

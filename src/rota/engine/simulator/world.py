@@ -14,15 +14,14 @@ This is done only if
   completed one cycle of each kind and nothing waits for its next poll or heartbeat;
 - the action belongs to a process that is in such a cycle: the session timer of a crashed process,
   or the poll deadline of one that is stuck, frozen or too slow, is not moved;
-- delivery of messages does not depend on how many messages were sent before (``is_memoryless`` of
-  the network).
+- delivery of messages does not depend on how many were sent before (``is_memoryless``).
 
 Automatic commits recur too, but they write journal entries. By default each of them is executed.
 Nothing waits for a commit, so only the time of one request and its response around it is not
 skipped. With ``skip_commits`` they are skipped like heartbeats: of the commits of a process in a
-skipped time only the last :data:`WRITTEN_COMMITS` are written to the journal, each at the time at
-which it would have been written, without a request. Later commits replace the others. The last ones
-and those that are executed show the rhythm of the commits before an event.
+skipped time only the last :data:`WRITTEN_COMMITS` are written to the journal, each at its own time,
+without a request. Later commits replace the others. The last ones and those that are executed show
+the rhythm of the commits before an event.
 
 Fast forward ends one period before the next action that is not part of a cycle. That period is
 executed in full, so that the last heartbeats are in flight or in timers as without fast forward.
@@ -47,8 +46,7 @@ from rota.engine.simulator.scheduler import ScheduledAction, WorldState
 from rota.engine.simulator.trace import TraceEventType, TraceRecord
 from rota.errors import InputError
 
-#: The number of skipped commits of a process that are written to the journal.
-WRITTEN_COMMITS = 4
+WRITTEN_COMMITS = 4  # the number of skipped commits of a process that are written to the journal
 
 
 @dataclass(slots=True, eq=False)
@@ -71,8 +69,7 @@ class _CommitCycle:
         self._loop = loop
         self._interval = self._period = process.program.config.auto_commit_interval
         self._first = timer.at
-        #: Its next poll commits, and each later one.
-        self.is_due = not timer.pending
+        self.is_due = not timer.pending  # its next poll commits, and each later one
         if loop is not None:  # it polls only between two times of processing
             early = 0 if self.is_due else loop.first.at - timer.at
             self._first = loop.first.at - early // loop.period * loop.period
@@ -163,7 +160,6 @@ _Cycles: TypeAlias = dict[object, _RecurringCycle]
 
 
 def _find_cycles(processes: Iterable[SimulatedProcess], recent: int) -> tuple[_Cycles, _Cycles]:
-    """Returns heartbeats by process and member id, and poll loops by process."""
     heartbeats: _Cycles = {}
     loops: _Cycles = {}
     for process in processes:
@@ -266,8 +262,7 @@ class World:
         self._cluster = Cluster(self._topics)
         self._metadata_age = metadata_age
         self._skip_from = 0
-        #: The running processes, by name.
-        self.processes: dict[str, SimulatedProcess] = {}
+        self.processes: dict[str, SimulatedProcess] = {}  # the running processes, by name
         self._waiting: dict[str, list[Callable[[], object]]] = {}
         self._broker.start()
 
@@ -297,17 +292,13 @@ class World:
     def cluster(self) -> Cluster:
         return self._cluster
 
-    # time
-
     def schedule(self, time: int, action: Callable[[], object]) -> None:
         self._state.scheduler.add(time, lambda _: action())
 
     def step(self) -> bool:
-        """Runs the next action; returns False if there is none."""
         return self._state.scheduler.step()
 
     def next_at(self) -> int | None:
-        """Returns the time of the next action; None if there is none."""
         return self._state.scheduler.next_at()
 
     def run_until(self, time: int, horizon: int = 0) -> None:
@@ -327,8 +318,6 @@ class World:
             return False
         moved, self._skip_from = fast_forward(state, self.processes.values(), self._broker, limit)
         return moved
-
-    # processes
 
     def start(self, program: ProcessConfig) -> SimulatedProcess:
         if program.name in self.processes:
@@ -352,8 +341,6 @@ class World:
     def __getitem__(self, name: str) -> SimulatedProcess:
         return self.processes[name]
 
-    # the cluster
-
     def set_partitions(self, counts: Mapping[str, int]) -> None:
         self._topics.update(counts)
         self._change_topics()
@@ -368,8 +355,6 @@ class World:
         self._state.add_record(TraceEventType.TOPICS, "", tuple(sorted(self._topics.items())))
         for process in self.processes.values():
             process.refresh_metadata(self._metadata_age)
-
-    # the coordinator
 
     def stop_coordinator(self) -> None:
         self._broker.stop()

@@ -155,7 +155,7 @@ class GroupChart {
       return placed;
     };
     this.patterns = block(Math.min(this.lanes.count, MAX_LANES) * LANE_HEIGHT, 2);
-    this.marks = block(MARKS_HEIGHT, 4);
+    this.marks = block(chart.rebalances.count ? MARKS_HEIGHT : 0, 4);
     this.downtime = chart.group.downtime_ms === null ? null : block(DOWNTIME_HEIGHT, 6);
     this.owners = this.ownerBlocks().map((each) => {
       y += TITLE_HEIGHT;
@@ -193,7 +193,7 @@ class GroupChart {
     this.drawMinimap(context);
     this.drawAxis(context);
     this.drawPatterns(context);
-    this.drawMarks(context);
+    if (this.marks.height) this.drawMarks(context);
     if (this.downtime) this.drawDowntime(context);
     this.owners.forEach((block, index) => this.drawOwners(context, block, index));
     if (this.lagBlock) this.drawLag(context);
@@ -954,11 +954,11 @@ class GroupChart {
 
   describeOwner({ row, time, block }) {
     const { chart } = this;
-    const bands = block?.bands ?? this.owners[0]?.bands;
+    const { bands, isReplayed } = block ?? this.owners[0] ?? {};
     if (!bands) return [];
-    const stop = bands === chart.actualBands ? stopAt(chart.stops, row, time) : null;
+    const stop = isReplayed ? null : stopAt(chart.stops, row, time);
     const owner = ownerAt(bands, row, time);
-    const parts = [element('p', null, owner === null ? 'no owner' : isolate(chart.members[owner].fullName), block?.isReplayed ? ' (≈ replayed)' : '')];
+    const parts = [element('p', null, owner === null ? 'no owner' : isolate(chart.members[owner].fullName), isReplayed ? ' (≈ replayed)' : '')];
     if (stop !== null) {
       const length = chart.stops.until[stop] - chart.stops.since[stop];
       parts.push(element('p', { class: 'bad-text' }, `not consumed for ${duration(length)}: ${REASONS[chart.stops.reason[stop]] ?? chart.stops.reason[stop]}`));

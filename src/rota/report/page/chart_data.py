@@ -32,7 +32,6 @@ from rota.pipeline.arrow import to_milliseconds
 from rota.report.story import (
     NOTABLE_RECORDS,
     NOTABLE_SECONDS,
-    EvidenceSummary,
     GoldTables,
     GroupStory,
     Story,
@@ -102,9 +101,7 @@ def build_charts(story: Story, gold: GoldTables) -> Iterator[dict[str, Any]]:
     most_lines = min(LINES_PER_GROUP, LINES_PER_PAGE // max(len(names), 1))
     replayed = rebalances_under_advice(gold.whatif, story.groups)
     replayed_by_group = split_by_group(_with_milliseconds(replayed, "at"), names, order)
-    spans = [
-        _chart_window(story.evidence, *pair) for pair in zip(ownership, rebalances, strict=True)
-    ]
+    spans = _chart_windows(story, ownership, rebalances)
     policies = policy_totals(gold.whatif, names)
     lags = lag_series(story.lag, names, spans)
     partition_lags = partition_lag_series(story.lag, names, spans)
@@ -389,21 +386,30 @@ def _with_milliseconds(table: pa.Table, *columns: str) -> pa.Table:
     return table
 
 
-def _chart_window(
-    evidence: EvidenceSummary, ownership: pa.Table, rebalances: pa.Table
-) -> ChartWindow:
-    """Returns the group's time within ``--since`` and ``--until``, or the evidence."""
-    since, until, at = (
-        compute.min_max(column).as_py()
-        for column in (ownership["since"], ownership["until"], rebalances["at"])
-    )
-    firsts = [bounds["min"] for bounds in (since, at) if bounds["min"] is not None]
-    lasts = (since["max"], until["max"], at["max"], evidence.last)
-    begin = evidence.since if evidence.since is not None else min(firsts, default=0)
-    end = max((last for last in lasts if last is not None), default=begin)
-    if evidence.until is not None:
-        end = min(end, evidence.until)
-    return ChartWindow(begin, max(end, begin + 1_000))
+def _chart_windows(
+    story: Story, ownership: Sequence[pa.Table], rebalances: Sequence[pa.Table]
+) -> list[ChartWindow]:
+    """Returns each group's time within ``--since`` and ``--until``, or the evidence."""
+    evidence = story.evidence
+    begins = story.lag.group_by("group").aggregate([("since", "min")])
+    lag_begin = dict(_rows(begins, "group", "since_min"))
+    windows = []
+    for group, owned, changed in zip(story.groups, ownership, rebalances, strict=True):
+        since, until, at = (
+            compute.min_max(column).as_py()
+            for column in (owned["since"], owned["until"], changed["at"])
+        )
+        firsts = (since["min"], at["min"], lag_begin.get(group.name))
+        lasts = (since["max"], until["max"], at["max"], evidence.last)
+        begin = evidence.since
+        if begin is None:
+            begin = min((first for first in firsts if first is not None), default=evidence.first)
+        begin = begin or 0
+        end = max((last for last in lasts if last is not None), default=begin)
+        if evidence.until is not None:
+            end = min(end, evidence.until)
+        windows.append(ChartWindow(begin, max(end, begin + 1_000)))
+    return windows
 
 
 def _rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:

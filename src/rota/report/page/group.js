@@ -309,7 +309,7 @@ class GroupPage {
     const steps = action.steps.filter((step) => !step.libraries.length || step.libraries.includes(this.library));
     const isNote = action.kind === 'note';
     const title = isNote ? action.title : `${place}. ${action.title}`;
-    const saving = action.saving_ms === null ? null : element('span', { class: 'saving' },
+    const saving = !action.saving_ms ? null : element('span', { class: 'saving' },
       known('replayed', `saves ${action.saving_is_bound ? 'at most ' : ''}≈ ${duration(action.saving_ms)}`, action.saving_is_bound ? 'The downtime of what this prevents.' : ''));
     const single = steps.length === 1 && sameText(steps[0].text, action.title) && !settingOf(steps[0], this.library);
     return element('div', { class: isNote ? 'action note' : 'action' },
@@ -380,7 +380,7 @@ class GroupPage {
     const open = element('button', { type: 'button', class: 'open', 'aria-label': `Rebalance ${number(index + 1)}, ${formatMoment(times[index], data.begin, data.end)}, ${CAUSES[cause[index]].title}` }, formatMoment(times[index], data.begin, data.end));
     const cells = [
       element('td', { class: 'time' }, open),
-      element('td', { class: 'cause' }, element('span', { class: 'with-glyph' }, causeGlyph(cause[index]), causeTitle(data.rebalances, index), rollout[index] !== null && element('span', { class: 'minor' }, '(deploy)'))),
+      element('td', { class: 'cause' }, element('span', { class: 'with-glyph' }, causeGlyph(cause[index]), listedCause(data.rebalances, index), rollout[index] !== null && element('span', { class: 'minor' }, '(deploy)'))),
       element('td', { class: 'number members' }, `${number(before[index])} → ${number(after[index])}`),
       element('td', { class: 'number took' }, known(took.how, took.text)),
       element('td', { class: 'number down' }, downtime[index] === null ? UNKNOWN : known(data.group.mark, downtime[index] ? duration(downtime[index]) : 'none', downtime[index] ? downtimeBounds(atLeast[index], atMost[index]) : '')),
@@ -564,6 +564,10 @@ const PATTERN_SIGNS = {
 function sentence(text) {
   const begun = /^[a-z]+[\s,]/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
   return /[.!?]$/.test(begun) ? begun : `${begun}.`;
+}
+
+function listedCause({ cause, likely }, index) {
+  return likely[index] ? `Likely: ${CAUSES[causeIndex(likely[index])].title.replace(/^M(?=ember)/, 'm')}` : CAUSES[cause[index]].title;
 }
 
 function sameText(a, b) {

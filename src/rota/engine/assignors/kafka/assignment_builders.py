@@ -45,9 +45,8 @@ UINT32_MASK = 0xFFFFFFFF
 
 @lru_cache(maxsize=256)  # what would have been is asked many times of one group
 def member_hash_map_order(members: tuple[str, ...]) -> IntArray:
-    """Returns the positions of the members in the order in which Java iterates over a ``HashMap``
-    of them. Those of one bucket are sorted by id: a leader's real order of insertion is not known
-    here.
+    """Returns members' positions in the order of a Java ``HashMap``; within a bucket by id, since
+    the leader's order of insertion is not known.
     """
     order = np.array(hash_map_order(members), dtype=np.int32)
     order.setflags(write=False)
@@ -270,7 +269,6 @@ class RackAwareRoundRobin:
         return member
 
     def _write_back_quotas(self) -> None:
-        """Passes the remaining quotas on to the round without racks."""
         quotas = self._quotas
         quotas.loads = np.array(self._loads, dtype=quotas.loads.dtype)
         quotas.under_min_quota = [
@@ -347,7 +345,6 @@ class PartitionMovements:
         return partition if opposite is None else self._starts[topic] + opposite.first()
 
     def move_partition(self, partition: int, owner: int, taker: int) -> None:
-        """Records that a partition moves from its owner to another member."""
         topic = self._topic_of[partition]
         number = partition - self._starts[topic]
         origin = self._first_owner.pop(partition, None)
@@ -368,8 +365,7 @@ class PartitionMovements:
         self._partitions_by_pair[pair].add(number)
 
 
-#: With more heaps than this, the sorted list of all members is searched first.
-FEW_HEAPS = 8
+FEW_HEAPS = 8  # with more heaps than this, the sorted list of all members is searched first
 
 
 class LeastLoadedMembers:
@@ -452,8 +448,8 @@ BUDGET_EXPIRED = "time budget used up: loads may be less even than Kafka's own"
 
 
 class UnsubscribedOwner(Exception):
-    """Kafka would raise, or leave a partition with a member that does not subscribe to it: it
-    returns partitions to an owner of an older generation (prevAssignment) without a check.
+    """Kafka would raise, or leave a partition with a member that does not subscribe to it: it does
+    not check an owner of an older generation (prevAssignment) before it returns partitions.
     """
 
 
@@ -496,8 +492,6 @@ def _update_prev_assignment(problem: Problem, order: IntArray) -> IntArray:
 
 
 class GeneralAssignmentBuilder:
-    """One run of Kafka's GeneralAssignmentBuilder."""
-
     def __init__(  # noqa: PLR0913, PLR0917 (what the run starts from)
         self,
         problem: Problem,
@@ -636,7 +630,6 @@ class GeneralAssignmentBuilder:
         return False
 
     def _is_balanced(self) -> bool:
-        """Kafka's isBalanced, in full."""
         layout, subscribes = self._problem.layout, self._problem.subscribes
         loads = np.array(self._least_loaded.loads)
         highest = np.zeros(len(layout.topics), dtype=np.int64)
