@@ -518,6 +518,9 @@ class _AdviceCase:
             clauses.append(f"{pattern.text} {format_minutes(since, until)}")
         if not self._other_patterns:
             clauses.append(self._describe_rebalances())
+        if (closed := self._evidence.total.shut_down_ms) >= MIN_SAVED:
+            time = format_rounded_duration(closed)
+            clauses.append(f"{time} after all members had closed do not count")
         downtime = self._describe_downtime()
         if _sentence_length([clauses[0], downtime]) > SENTENCE_LENGTH:
             downtime = self._describe_downtime(with_reason=False)
