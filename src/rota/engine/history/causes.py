@@ -55,7 +55,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rota.engine.history.client_settings import NO_POLL_LIMIT_LIBRARIES
+from rota.engine.history.client_settings import DEFAULT_POLL_INTERVAL, NO_POLL_LIMIT_LIBRARIES
 from rota.engine.history.facts import (
     HEARTBEAT_INTERVAL,
     EvidenceType,
@@ -354,12 +354,13 @@ def _leave_cause_without_reason(evidence: _LogEvidence, member_id: str | None, t
     at, member = evidence.first_call.at, evidence.member(member_id)
     if member is None or not _leaves_on_slow_poll(member):
         return RebalanceCause.LEFT, None, text
-    interval = member.rebalance_timeout or 0
+    before, interval = evidence.rebalance.before, member.rebalance_timeout or 0
+    if before is not None and before.kind is GroupType.SHARE:
+        interval = DEFAULT_POLL_INTERVAL  # the journal does not have it
     if _find_last_join(evidence, member.member_id) > at - interval:
         return RebalanceCause.LEFT, None, text
     committed = find_last_commit(evidence.commits, member.assigned, at)
     is_quiet = committed is None or committed <= at - interval
-    before = evidence.rebalance.before
     if before is not None and before.kind is GroupType.CONSUMER:
         return _consumer_leave_cause(evidence, member, text, is_quiet=is_quiet)
     if committed is not None and _is_close_commit(evidence, member, committed):
