@@ -516,11 +516,8 @@ class _AdviceCase:
             since, until = pattern.since, pattern.until
             until = since if pattern.times == 1 and pattern.pattern in _SHORT_PATTERNS else until
             clauses.append(f"{pattern.text} {format_minutes(since, until)}")
-        if not self._other_patterns:
+        if not clauses:
             clauses.append(self._describe_rebalances())
-        if (closed := self._evidence.total.shut_down_ms) >= MIN_SAVED:
-            time = format_rounded_duration(closed)
-            clauses.append(f"{time} after all members had closed do not count")
         downtime = self._describe_downtime()
         if _sentence_length([clauses[0], downtime]) > SENTENCE_LENGTH:
             downtime = self._describe_downtime(with_reason=False)
@@ -556,6 +553,9 @@ class _AdviceCase:
                 text += f", mostly {self._describe_reason(DowntimeReason(reason))}"
         if total.not_polled_ms:
             text += f", and {format_rounded_duration(total.not_polled_ms)} without polls"
+        if with_reason and total.shut_down_ms >= MIN_SAVED:
+            closed = format_rounded_duration(total.shut_down_ms)
+            text += f", not counting {closed} after all members had closed"
         return text
 
     def _describe_reason(self, reason: DowntimeReason) -> str:
