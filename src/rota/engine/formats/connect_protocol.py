@@ -37,7 +37,7 @@ SMALLEST_CONNECTOR = 6
 TasksByConnector: TypeAlias = Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ConnectAssignment:
     version: int
     #: 1: the workers have read different configurations, and join again.
@@ -52,7 +52,7 @@ class ConnectAssignment:
     delay: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ConnectSubscription:
     version: int
     #: The worker's address for REST requests.
@@ -67,15 +67,11 @@ def decode_connect_subscription(data: bytes) -> ConnectSubscription:
     reader = PrimitiveReader(data, SUBSCRIPTION)
     version = _read_version(reader)
     url, offset = reader.string("url"), reader.int64("config offset")
-    current = None
+    data_or_null = None
     if version >= INCREMENTAL_VERSION and reader.remaining:
-        current = reader.nullable_bytes("current assignment")
-    return ConnectSubscription(
-        version=version,
-        url=url,
-        config_offset=offset,
-        current=None if current is None else decode_connect_assignment(current),
-    )
+        data_or_null = reader.nullable_bytes("current assignment")
+    current = None if data_or_null is None else decode_connect_assignment(data_or_null)
+    return ConnectSubscription(version, url, offset, current)
 
 
 def decode_connect_assignment(data: bytes) -> ConnectAssignment:
@@ -91,16 +87,7 @@ def decode_connect_assignment(data: bytes) -> ConnectAssignment:
     if version >= INCREMENTAL_VERSION:
         revoked = _read_connectors(reader, "revoked connectors", version)
         delay = reader.int32("delay") if reader.remaining else 0
-    return ConnectAssignment(
-        version=version,
-        error=error,
-        leader=leader,
-        leader_url=leader_url,
-        config_offset=offset,
-        assigned=assigned,
-        revoked=revoked,
-        delay=delay,
-    )
+    return ConnectAssignment(version, error, leader, leader_url, offset, assigned, revoked, delay)
 
 
 def _read_version(reader: PrimitiveReader) -> int:

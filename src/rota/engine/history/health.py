@@ -167,8 +167,9 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
 ) -> GroupHealthStatus:
     """Returns a group's health at ``until`` and its worst; ``partitions`` number the commits."""
     settings = settings or HealthSettings()
-    if generations and generations[-1].kind is GroupType.SHARE:
-        return _unknown_health(group, SHARE_REASON)
+    is_share = bool(generations) and generations[-1].kind is GroupType.SHARE
+    if is_share:
+        generations = ()
     history = _History(partitions, commits, ends, generations, until, settings)
     waits = [*history.find_waiting_problems()]
     problems = [
@@ -178,7 +179,7 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
         *history.find_growing_lag(),
     ]
     order = sorted(problems, key=_compare_problems, reverse=True)
-    unknown = history.explain_unknown()
+    unknown = SHARE_REASON if is_share else history.explain_unknown()
     waiting = history.waiting_at(until)
     last_end = None if unknown else max((each.until for each in problems), default=None)
     calm = GroupHealth.UNKNOWN if unknown else GroupHealth.OK
@@ -205,24 +206,6 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
         worst_topic=worst_topic,
         worst_partition=worst_partition,
         worst_reason=worst_reason,
-    )
-
-
-def _unknown_health(group: str, reason: str) -> GroupHealthStatus:
-    return GroupHealthStatus(
-        group=group,
-        health=GroupHealth.UNKNOWN,
-        since=None,
-        topic=None,
-        partition=None,
-        lag=None,
-        reason=reason,
-        worst=GroupHealth.UNKNOWN,
-        worst_since=None,
-        worst_until=None,
-        worst_topic=None,
-        worst_partition=None,
-        worst_reason=reason,
     )
 
 
