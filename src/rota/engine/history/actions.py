@@ -496,7 +496,7 @@ def _make_lag_repair(last: Generation | None, topic: str | None, partition: int 
         partitions = sum(len(each) for one in last.members for each in one.assigned.values())
     title, text = "Add consumers", "Add members, at most one for each partition"
     if members:
-        text += f": {members} share {partitions} partitions"
+        text += f": {members} for {partitions} partitions now"
     if 0 < partitions <= members:
         title = "Process records faster"
         text = "More members do not help: every partition has one of its own"

@@ -110,6 +110,12 @@ MIN_EVENTS = 3
 SICK = frozenset({GroupHealth.STUCK, GroupHealth.FAILING})
 BAD_HEALTH = SICK | {GroupHealth.FALLING_BEHIND}
 NO_ADVICE = "No advice"
+#: Why a group has no policy to choose, by its protocol type.
+_NO_POLICY = {
+    "share": "in a share group several members read a partition",
+    "streams": "the broker assigns the tasks of a streams group",
+    "connect": "Connect's workers assign connectors and tasks in their own way",
+}
 _CAUSES = {
     RebalanceCause.JOINED: "because members joined",
     RebalanceCause.LEFT: "because members left",
@@ -220,7 +226,8 @@ def advise_group(
     if not is_readable_consumer_group(generations):
         why = "the data of some members could not be decoded"
         if kinds := {one.protocol_type for one in generations} - {"", CONSUMER_PROTOCOL_TYPE}:
-            why = f"its members are not consumers ({', '.join(sorted(kinds))})"
+            other = f"its members are not consumers ({', '.join(sorted(kinds))})"
+            why = _NO_POLICY.get(generations[-1].protocol_type, other)
         return advise_uncompared(
             generations[0].group, generations, rebalances, why, health=evidence.health
         )
@@ -264,7 +271,7 @@ def advise_group(
         recommendation=case.recommendation(verdict, best, actions),
         saving_ms=case.saved_by(best) if verdict == CHANGE else None,
         actions=actions,
-        setting_libraries=case.setting_libraries(verdict, best, actions),
+        setting_libraries=case.setting_libraries(actions),
     )
 
 
@@ -293,7 +300,7 @@ def advise_uncompared(  # noqa: PLR0913 (all but four are options)
         if number:
             happened = f"The group rebalanced {_count_times(number)}."
     if to_do is None:
-        to_do = f"Rota cannot compare policies: {why}."
+        to_do = f"No advice on the policy: {why}."
     actions: tuple[Action, ...] = ()
     if health is not None and is_bad:
         actions = (make_health_repair(health, generations[-1] if generations else None),)
@@ -516,11 +523,8 @@ class _AdviceCase:
             since, until = pattern.since, pattern.until
             until = since if pattern.times == 1 and pattern.pattern in _SHORT_PATTERNS else until
             clauses.append(f"{pattern.text} {format_minutes(since, until)}")
-        if not self._other_patterns:
+        if not clauses:
             clauses.append(self._describe_rebalances())
-        if (closed := self._evidence.total.shut_down_ms) >= MIN_SAVED:
-            time = format_rounded_duration(closed)
-            clauses.append(f"{time} after all members had closed do not count")
         downtime = self._describe_downtime()
         if _sentence_length([clauses[0], downtime]) > SENTENCE_LENGTH:
             downtime = self._describe_downtime(with_reason=False)
@@ -556,6 +560,9 @@ class _AdviceCase:
                 text += f", mostly {self._describe_reason(DowntimeReason(reason))}"
         if total.not_polled_ms:
             text += f", and {format_rounded_duration(total.not_polled_ms)} without polls"
+        if with_reason and total.shut_down_ms >= MIN_SAVED:
+            closed = format_rounded_duration(total.shut_down_ms)
+            text += f", not counting {closed} after all members had closed"
         return text
 
     def _describe_reason(self, reason: DowntimeReason) -> str:
@@ -578,13 +585,11 @@ class _AdviceCase:
 
         return offer_libraries(self._clients, is_able)
 
-    def setting_libraries(
-        self, verdict: str, best: PolicyTotal, actions: Sequence[Action]
-    ) -> tuple[str, ...]:
+    def setting_libraries(self, actions: Sequence[Action]) -> tuple[str, ...]:
         """Returns the libraries that a step names, the group's own first."""
         steps = [step for one in actions for step in one.steps]
         named = {name for step in steps for name in (*step.libraries, *step.settings)}
-        names = (one.name for one in self.offered_libraries(verdict, best))
+        names = (one.name for one in offer_libraries(self._clients, lambda _: True))
         return tuple(name for name in names if name in named)
 
     def actions(self, verdict: str, best: PolicyTotal) -> Iterator[Action]:
@@ -730,7 +735,7 @@ class _AdviceCase:
                     text=text,
                     settings={
                         one.name: setting
-                        for one in offer_libraries(self._clients, lambda _: False)
+                        for one in offer_libraries(self._clients, lambda _: True)
                         if (setting := one.consumer_protocol_setting("uniform"))
                     },
                 ),
@@ -804,8 +809,8 @@ class _AdviceCase:
             return f"{text} nothing: the replay differs too much from the measured downtime"
         least = min((one.downtime for one in self._totals.values()), default=self.used.downtime)
         if least < self._current_total.downtime:
-            uncertain = format_rounded_duration(self.uncertainty)
-            return f"{keep}: no other policy saves more than the replay may be wrong, {uncertain}"
+            text = f"{keep}: no other policy saves more than the uncertainty of the replay"
+            return f"{text}, {format_rounded_duration(self.uncertainty)}"
         return f"{keep}: no other policy has less downtime"
 
 
