@@ -1,7 +1,5 @@
 """A live cluster as input: its journal, and log end offsets now and in the past.
 
-This module only reads: it joins no group, creates no topic and writes no result.
-
 Past log end offsets come from ListOffsets. A broker does not store where a partition ended at
 some time, but it finds the first record that is not older than a time: at that time the partition
 ended there. So a lookup for the millisecond after T gives the end at T; if no record is that

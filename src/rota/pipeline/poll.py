@@ -5,9 +5,7 @@ the round before is written to Parquet files (:class:`PollLog`). A round that fa
 the next one is tried when it is due. Memory holds the last snapshot and a few rows that are not
 written yet, however long polling takes.
 
-Groups are described in batches by the brokers that list them, with a few requests in flight. If a
-group, broker or topic does not answer, the snapshot names it and has the answers of all others.
-
+If a group, broker or topic does not answer, the snapshot names it and has all other answers.
 At the end the files become the tables that are otherwise computed from the journal
 (:class:`PollTables`). Samples of a group that is in the journal are not used: the journal has more
 details.

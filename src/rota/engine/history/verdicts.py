@@ -10,8 +10,8 @@ in its order:
 5. All commits are the same: STALL.
 6. The lag never fell: WARN.
 
-A replay differs from Burrow: ``docs/differences.md`` lists where a replay differs from Burrow, and
-why. A group is OK, WARN if that is the worst of its partitions, otherwise ERR.
+A group is OK, WARN if that is the worst of its partitions, otherwise ERR. ``docs/differences.md``
+lists where a replay differs from Burrow.
 """
 
 from __future__ import annotations

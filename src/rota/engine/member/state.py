@@ -17,9 +17,6 @@ the next poll, and the next join starts without a generation.
 **fenced** (another process uses its group.instance.id) and **left** (the application has closed)
 have no way back. A fenced member can only be closed.
 
-A response counts only if the member still waits for it, so late, repeated and reordered responses
-are ignored.
-
 ``MEMBER_TRANSITIONS`` lists all legal transitions; :meth:`MemberSession.transition_to` is the only
 place that changes the state. docs/architecture.md shows them, and what each call, response and
 timer does in each state; a test drives a member into every cell of that table.
@@ -236,7 +233,7 @@ class MemberSession:
         self.state = MemberState.UNJOINED
         self.identity = NO_IDENTITY
         self.coordinator_known = False
-        #: Requests in flight; a response to any other request is ignored.
+        #: Requests in flight; a late or repeated response to any other request is ignored.
         self.in_flight: dict[int, SentRequest] = {}
         #: Requests that were in flight when the coordinator was lost.
         self.abandoned_requests: list[tuple[int, SentRequest]] = []
