@@ -1,8 +1,7 @@
 """Reads the records of ``rota consume``, prints them, and commits the printed records.
 
-The JSON form of a record is here too, in both directions: ``rota produce --json`` reads the lines
-that ``rota consume --json`` writes. Bytes that are not UTF-8 are written as base64 under a name
-that ends in ``_base64``. Reading a line back gives the same bytes.
+``rota produce --json`` reads the lines that ``rota consume --json`` writes. UTF-8 is written as
+text, other bytes as base64 under a name that ends in ``_base64``.
 """
 
 from __future__ import annotations

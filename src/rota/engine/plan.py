@@ -1,9 +1,7 @@
 """Plans: which partitions a strategy would assign to each member, which would move, and how many
 moves were necessary.
 
-`plan_rebalance` resolves the strategy (assignors/registry.py), asks it for the members' user data,
-builds the `Problem`, runs and checks the strategy (assignors/interface.py) and returns a `Plan`.
-``rota.assign`` calls it with a time budget on the machine's clock.
+``rota.assign`` calls `plan_rebalance` with a time budget on the machine's clock.
 """
 
 from __future__ import annotations

@@ -4,9 +4,7 @@ Each round takes a snapshot of all groups: members, committed offsets, log ends.
 the round before is written to Parquet files (:class:`PollLog`). A round that fails is a gap, and
 the next one is tried when it is due. Memory holds the last snapshot and a few unwritten rows only.
 
-Groups are described in batches by the brokers that list them, with a few requests in flight. If a
-group, broker or topic does not answer, the snapshot names it and has the answers of all others.
-
+If a group, broker or topic does not answer, the snapshot names it and has all other answers.
 At the end the files become the tables that are otherwise computed from the journal
 (:class:`PollTables`), without samples of groups that are in the journal: it has more details.
 """

@@ -8,7 +8,7 @@ least one rebalance, and one is reported. The same holds for two equal samples i
 rebalancing in between, or if a member joined again with other data. Other rebalances are missed.
 
 DescribeGroups does not return generation numbers, so the numbers here count the observed changes.
-For consumer groups it returns the epoch, which also shows the number of missed changes.
+Of consumer groups the epoch is known, which also shows the number of missed changes.
 """
 
 from __future__ import annotations
