@@ -29,34 +29,29 @@ from rota.engine.formats.primitive import PrimitiveReader
 
 SUBSCRIPTION, ASSIGNMENT = "Connect subscription", "Connect assignment"
 INCREMENTAL_VERSION = 1
-#: The task number of a connector itself.
-CONNECTOR_TASK = -1
+CONNECTOR_TASK = -1  # the task number of a connector itself
 SMALLEST_CONNECTOR = 6
 
-#: Task numbers by connector.
-TasksByConnector: TypeAlias = Mapping[str, tuple[int, ...]]
+TasksByConnector: TypeAlias = Mapping[str, tuple[int, ...]]  # task numbers by connector
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectAssignment:
     version: int
-    #: 1: the workers have read different configurations, and join again.
-    error: int
+    error: int  # 1: the workers have read different configurations, and join again
     leader: str
     leader_url: str
     #: The offset of the configuration, in Connect's own topic, that the assignment is for.
     config_offset: int
     assigned: TasksByConnector = field(default_factory=dict)
     revoked: TasksByConnector = field(default_factory=dict)
-    #: Milliseconds until the workers join again, to assign what a lost worker ran.
-    delay: int = 0
+    delay: int = 0  # milliseconds until the workers join again, to assign what a lost worker ran
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectSubscription:
     version: int
-    #: The worker's address for REST requests.
-    url: str
+    url: str  # the worker's address for REST requests
     config_offset: int
     #: What the worker ran when it joined; None: nothing, or unknown (version 0).
     current: ConnectAssignment | None = None

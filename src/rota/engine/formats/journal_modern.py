@@ -250,8 +250,7 @@ class RecordType:
 
     number: int
     saved: type[ModernGroupEntry]
-    #: Its fields are those of the key, all strings.
-    forgotten: type[ModernGroupEntry]
+    forgotten: type[ModernGroupEntry]  # its fields are those of the key, all strings
     value: Structure
 
     @property

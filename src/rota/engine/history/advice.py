@@ -90,22 +90,15 @@ from rota.engine.model.text import count_noun, shorten_middle
 
 #: Policies count as equally good if their downtime exceeds the least by at most this share.
 NEAR_BEST_SHARE = 0.03
-#: How much less even the load may be on average.
-EVENNESS_TOLERANCE = 1.1
-#: A change has to save this share of the downtime ...
-MIN_SAVED_SHARE = 0.1
+EVENNESS_TOLERANCE = 1.1  # how much less even the load may be on average
+MIN_SAVED_SHARE = 0.1  # a change has to save this share of the downtime ..
 #: ... and at least this many partition-milliseconds.
 MIN_SAVED = 5_000
-#: Less downtime, in partition-milliseconds, would be shown as 0.0 s.
-SHOWN_DOWNTIME = 50
-#: A sentence gets no further part if it would be longer than this.
-SENTENCE_LENGTH = 210
-#: Longest name in a sentence.
-NAME_LENGTH = 40
-#: A reason has most of the downtime from this share on.
-MOST_DOWNTIME = 0.6
-#: A group with fewer rebalances and restarts gets no advice to change its policy.
-MIN_EVENTS = 3
+SHOWN_DOWNTIME = 50  # less downtime, in partition-milliseconds, would be shown as 0.0 s
+SENTENCE_LENGTH = 210  # a sentence gets no further part if it would be longer than this
+NAME_LENGTH = 40  # longest name in a sentence
+MOST_DOWNTIME = 0.6  # a reason has most of the downtime from this share on
+MIN_EVENTS = 3  # a group with fewer rebalances and restarts gets no advice to change its policy
 #: Health that must be repaired before a policy is worth a thought.
 SICK = frozenset({GroupHealth.STUCK, GroupHealth.FAILING})
 BAD_HEALTH = SICK | {GroupHealth.FALLING_BEHIND}
@@ -163,19 +156,15 @@ class PolicyTotal:
     """The cost of a policy over the whole history."""
 
     policy: str
-    #: In partition-milliseconds.
-    downtime: int = 0
-    #: Records that arrived in that time; 0 if no log end is known.
-    delayed: int = 0
+    downtime: int = 0  # in partition-milliseconds
+    delayed: int = 0  # records that arrived in that time; 0 if no log end is known
     rebalances: int = 0
     moved: int = 0
     moves_needed: int = 0
     revoked: int = 0
     needless: int = 0
-    #: Members without partitions, summed over all rebalances.
-    idle: int = 0
-    #: Largest load minus smallest, summed over all rebalances.
-    spread: int = 0
+    idle: int = 0  # members without partitions, summed over all rebalances
+    spread: int = 0  # largest load minus smallest, summed over all rebalances
 
     def is_as_even_as(self, other: PolicyTotal) -> bool:
         """Whether members are loaded as evenly as under another policy, on average.
@@ -866,8 +855,7 @@ def _sentence_length(clauses: Iterable[str]) -> int:
     return len(_TIME.sub("00:00", "; ".join(clauses))) + 1
 
 
-#: A time whose date the report leaves out.
-_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\dZ")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\dZ")  # a time whose date the report leaves out
 #: Names begin with a small letter also at the start of a sentence.
 _FIRST_WORDS = frozenset(("a", "all", "an", "keep", "members", "no", "nothing", "perhaps", "the"))
 

@@ -253,8 +253,7 @@ def generation_distance(number: int, other: int) -> int:
 
 
 CONNECT_PROTOCOL_TYPE = "connect"
-#: Number of members whose libraries are cached.
-LIBRARY_CACHE_SIZE = 10_000
+LIBRARY_CACHE_SIZE = 10_000  # number of members whose libraries are cached
 STICKY_STRATEGY, COOPERATIVE_STRATEGY = "sticky", "cooperative-sticky"
 
 
@@ -472,8 +471,7 @@ def _make_connect_worker(saved: GroupMetadataMember) -> GenerationMember:
     return _make_member(saved, work=work, problem=problem)
 
 
-#: The epoch of a static member that left and may come back.
-STATIC_LEAVE_EPOCH = -2
+STATIC_LEAVE_EPOCH = -2  # the epoch of a static member that left and may come back
 NO_SUBSCRIPTION_PROBLEM = "its subscription is not in the evidence"
 #: Kafka's names of group states.
 EMPTY_STATE, STABLE_STATE, DEAD_STATE = "Empty", "Stable", "Dead"
@@ -488,8 +486,7 @@ class ModernGroupReader:
 
     kind: GroupType
     protocol_type: str
-    #: By member.
-    _members: Mapping[str, object]
+    _members: Mapping[str, object]  # by member
     _targets: Mapping[str, object]
     _current: Mapping[str, CurrentAssignmentEntry]
 

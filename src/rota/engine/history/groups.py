@@ -22,8 +22,7 @@ class MemberOverview(TypedDict):
     group_instance_id: str | None
     client_id: str
     client_host: str
-    #: Partitions, tasks or connectors, in words.
-    assigned: list[str]
+    assigned: list[str]  # partitions, tasks or connectors, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,21 +32,16 @@ class GroupOverview:
     group: str
     kind: str
     protocol_type: str = ""
-    #: Kafka's name; None: not known.
-    state: str | None = None
-    #: The last generation or epoch.
-    epoch: int | None = None
-    #: The number of generations or epochs in the evidence.
-    epochs: int = 0
+    state: str | None = None  # Kafka's name; None: not known
+    epoch: int | None = None  # the last generation or epoch
+    epochs: int = 0  # the number of generations or epochs in the evidence
     members: int = 0
     topics: tuple[str, ...] = ()
-    #: Assigned to the last members, or committed; None: not known.
-    partitions: int | None = None
+    partitions: int | None = None  # assigned to the last members, or committed; None: not known
     strategy: str | None = None
     first: int
     last: int
-    #: The members of the last generation that had any.
-    last_members: tuple[MemberOverview, ...] = ()
+    last_members: tuple[MemberOverview, ...] = ()  # the members of the last generation that had any
     text: str = ""
 
 

@@ -79,8 +79,7 @@ class HealthSettings:
     #: Twice the default of ``max.poll.interval.ms``: a member may work that long on one poll.
     minimum_time: int = 10 * MINUTE
     intervals: int = 3
-    #: Half an hour: shorter peaks of the traffic are usual.
-    growth_time: int = 30 * MINUTE
+    growth_time: int = 30 * MINUTE  # half an hour: shorter peaks of the traffic are usual
     material_time: int = MINUTE
     stable_time: int = MINUTE
     rebalances_per_change: int = 2
@@ -105,8 +104,7 @@ class _Problem(NamedTuple):
     health: GroupHealth
     since: int
     until: int
-    #: None: the whole group.
-    topic: str | None
+    topic: str | None  # None: the whole group
     partition: int | None
     reason: str
     offset: int | None = None
@@ -114,21 +112,18 @@ class _Problem(NamedTuple):
 
 class _Wait(NamedTuple):
     number: int
-    #: When the first record arrived that had to wait.
-    since: int
+    since: int  # when the first record arrived that had to wait
     until: int
     moved_at: int
     offset: int
-    #: Records that arrived since then, and those that waited at the end.
-    arrived: int
+    arrived: int  # records that arrived since then, and those that waited at the end
     left: int
 
 
 class _Presence(NamedTuple):
     since: int
     until: int
-    #: Whether the group had members; None: it was deleted.
-    has_members: bool | None
+    has_members: bool | None  # whether the group had members; None: it was deleted
 
     @property
     def length(self) -> int:
@@ -139,8 +134,7 @@ class _Absence(NamedTuple):
     """A time without members in which partitions waited."""
 
     part: _Presence
-    #: When the first partition began to wait, and until when the last one waited.
-    since: int
+    since: int  # when the first partition began to wait, and until when the last one waited
     until: int
     #: Records that waited at the start of the time without members, and at the end of the waiting.
     lag_before: int

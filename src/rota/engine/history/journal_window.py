@@ -45,20 +45,16 @@ def is_new_group(entry: GroupMetadataEntry) -> bool:
     return not entry.generation and not entry.members and entry.protocol is None
 
 
-#: Of a new group; 1 before Kafka 4.1.
-FIRST_EPOCH = 2
+FIRST_EPOCH = 2  # of a new group; 1 before Kafka 4.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalWindow:
     """The part of the journal that has all of a group's records."""
 
-    #: The state before this record and all changes from it on are known.
-    offset: int
-    #: The record's time.
-    at: int
-    #: The group's first record is present.
-    is_whole: bool
+    offset: int  # the state before this record and all changes from it on are known
+    at: int  # the record's time
+    is_whole: bool  # the group's first record is present
 
 
 def find_window(records: Sequence[JournalRecord]) -> JournalWindow | None:

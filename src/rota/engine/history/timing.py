@@ -28,12 +28,9 @@ from rota.engine.history.restarts import MembershipEvent
 
 #: The time from the end of the join phase until the members have their assignment, if unknown.
 DEFAULT_SYNC_TIME = 20
-#: The time from the coordinator's response to the member's action.
-RESPONSE_TIME = 5
-#: ``group.initial.rebalance.delay.ms``, for a group without members.
-INITIAL_REBALANCE_DELAY = 3_000
-#: Longer join phases wait for a late member.
-MAX_USUAL_JOIN_TIME = 10_000
+RESPONSE_TIME = 5  # the time from the coordinator's response to the member's action
+INITIAL_REBALANCE_DELAY = 3_000  # ``group.initial.rebalance.delay.ms``, for a group without members
+MAX_USUAL_JOIN_TIME = 10_000  # longer join phases wait for a late member
 #: Kafka's defaults of ``group.consumer.heartbeat.interval.ms``,
 #: ``group.consumer.session.timeout.ms`` and, from Kafka 4.3,
 #: ``group.consumer.assignment.interval.ms``.

@@ -53,8 +53,7 @@ class ConsumerGroupMetadataEntry(GroupRecord):
     """The epoch of a group. It rises when the members, or the topics they read, change."""
 
     epoch: int
-    #: Of the subscribed topics; 0 where it is not known.
-    metadata_hash: int = 0
+    metadata_hash: int = 0  # of the subscribed topics; 0 where it is not known
 
 
 class ConsumerGroupMetadataTombstone(GroupRecord):
@@ -104,10 +103,8 @@ class MemberMetadataEntry(ClientRecord):
     topics: tuple[str, ...]
     regex: str | None
     rebalance_timeout: int
-    #: The server's strategy that the member asks for.
-    assignor: str | None
-    #: Only for a member that uses the classic protocol.
-    classic: ClassicMemberMetadata | None = None
+    assignor: str | None  # the server's strategy that the member asks for
+    classic: ClassicMemberMetadata | None = None  # only for a member that uses the classic protocol
 
 
 class MemberMetadataTombstone(MemberRecord):
@@ -119,8 +116,7 @@ class TargetAssignmentMetadataEntry(GroupRecord):
     """The epoch that the target assignment was computed for."""
 
     epoch: int
-    #: The time of the computation; 0 if unknown (before Kafka 4.3).
-    timestamp: int = 0
+    timestamp: int = 0  # the time of the computation; 0 if unknown (before Kafka 4.3)
 
 
 class TargetAssignmentMetadataTombstone(GroupRecord):
@@ -168,8 +164,7 @@ class CurrentMemberAssignmentTombstone(MemberRecord):
 class RegularExpressionEntry(GroupRecord):
     regex: str
     topics: tuple[str, ...]
-    #: The version of the cluster metadata that the expression was matched against.
-    version: int
+    version: int  # the version of the cluster metadata that the expression was matched against
     timestamp: int
 
 

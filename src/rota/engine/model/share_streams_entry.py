@@ -123,8 +123,7 @@ class KeyValue(NamedTuple):
 class StreamsGroupMetadataEntry(consumer.ConsumerGroupMetadataEntry, StreamsRecord):
     #: The topology whose topics were found in the cluster; -1: none yet.
     validated_topology_epoch: int = -1
-    #: The settings of the last assignment.
-    configs: tuple[KeyValue, ...] | None = ()
+    configs: tuple[KeyValue, ...] | None = ()  # the settings of the last assignment
 
 
 class StreamsGroupMetadataTombstone(consumer.ConsumerGroupMetadataTombstone, StreamsRecord):
@@ -228,10 +227,8 @@ class StreamsInternalTopic:
     """A topic that Kafka Streams creates."""
 
     topic: str
-    #: 0 if the number follows from other topics.
-    partition_count: int
-    #: 0: the broker's default.
-    replication_factor: int
+    partition_count: int  # 0 if the number follows from other topics
+    replication_factor: int  # 0: the broker's default
     configs: tuple[KeyValue, ...]
 
 
