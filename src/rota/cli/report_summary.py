@@ -73,13 +73,10 @@ def print_story(story: Story, path: Path, *, as_json: bool, indent: int | None =
         sys.stdout.flush()
 
 
-#: A terminal of 80 columns and 25 lines shows the whole summary.
-MAX_LINES = 25
+MAX_LINES = 25  # a terminal of 80 columns and 25 lines shows the whole summary
 SHOWN_GROUPS = 3
-#: Longest texts, in lines: of a group if there is room, and always.
-TEXT_LINES = (4, 3, 2)
-#: Longest name of a group in its title, in columns.
-MAX_NAME_WIDTH = 40
+TEXT_LINES = (4, 3, 2)  # longest texts, in lines: of a group if there is room, and always
+MAX_NAME_WIDTH = 40  # longest name of a group in its title, in columns
 BOLD = partial(Text, style="bold")
 
 
@@ -113,16 +110,15 @@ def _overview_lines(story: Story) -> Iterator[str]:
     if not groups:
         yield evidence_text.NO_REBALANCES
         return
-    counts = Counter(group.health.health for group in groups)
+    totals, counts = story.totals, Counter(group.health.health for group in groups)
     order = (*reversed(PROBLEMS), GroupHealth.UNKNOWN, GroupHealth.OK)
     listed = ", ".join(f"{counts[health]:,} {health}" for health in order if counts[health])
     of = f" of {story.total_groups:,}" if len(groups) < story.total_groups else ""
     yield f"{len(groups):,}{of} group{'' if story.total_groups == 1 else 's'}: {listed}"
-    downtime = format_rounded_duration(sum(group.downtime_ms or 0 for group in groups))
-    cost = f"{count_noun(sum(group.rebalances for group in groups), 'rebalance')}, {downtime} of "
-    saved = sum(group.saving_ms or 0 for group in groups)
-    saving = f"; advised changes save {format_rounded_duration(saved)}" if saved else ""
-    yield f"{cost}downtime{saving}"
+    cost = f"{format_rounded_duration(totals.downtime_ms)} of downtime"
+    if totals.saving_ms:
+        cost += f"; advised changes save {format_rounded_duration(totals.saving_ms)}"
+    yield f"{count_noun(totals.rebalances, 'rebalance')}, {cost}"
 
 
 def _group_lines(

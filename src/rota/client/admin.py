@@ -31,8 +31,7 @@ from rota.protocol.messages import Api, ConsumerGroupDescribeRequest
 
 MAX_IN_FLIGHT = 50
 GROUPS_PER_REQUEST = 200
-#: Limit of partitions whose lag is looked up in time.
-MAX_AGE_LOOKUPS = 1_000
+MAX_AGE_LOOKUPS = 1_000  # limit of partitions whose lag is looked up in time
 CONSUMER_GROUP_TYPE: Final = "consumer"
 
 ResultT = TypeVar("ResultT", bound=results.GroupResponse)
@@ -341,8 +340,7 @@ def _suggest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-#: Limit of lookups: enough for records of ten years, however they are distributed.
-MAX_ROUNDS = 22
+MAX_ROUNDS = 22  # limit of lookups: enough for records of ten years, however they are distributed
 AGE_TOLERANCE_MS = 1_000
 #: An age is precise enough within a second, or within a fiftieth of itself.
 AGE_TOLERANCE_DIVISOR = 50
@@ -364,8 +362,7 @@ class AgeSearch:
     record_before: tuple[int, int]
     #: A record after the offset, and its timestamp: only a hint for the next lookup.
     record_after: tuple[int, int]
-    #: Upper bound of the timestamp.
-    latest_time: int
+    latest_time: int  # upper bound of the timestamp
     rounds: int = 0
 
     @property

@@ -35,15 +35,13 @@ class MemberDescription:
     host: str
     rack: str | None = None
     topics: tuple[str, ...] = ()
-    #: A regular expression that the broker matches (KIP-848).
-    pattern: str | None = None
+    pattern: str | None = None  # a regular expression that the broker matches (KIP-848)
     owned: Partitions = NO_PARTITIONS
     #: The generation of the owned partitions, or the member epoch (KIP-848).
     generation: int | None = None
     assigned: Partitions = NO_PARTITIONS
     target: Partitions | None = None
-    #: Why its subscription or assignment cannot be decoded.
-    problem: str | None = None
+    problem: str | None = None  # why its subscription or assignment cannot be decoded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +57,7 @@ class GroupDescription:
     epoch: int | None = None
     #: Member id of a classic group's leader; None: not read from the journal.
     leader: str | None = None
-    #: ``id (host:port)``.
-    coordinator: str = ""
+    coordinator: str = ""  # ``id (host:port)``
     members: tuple[MemberDescription, ...] | None = ()
 
     @property
@@ -93,8 +90,7 @@ class PartitionLag:
     partition: TopicPartition
     committed: OffsetAndMetadata | None
     log_start: int | None
-    #: None: the partition does not exist, or its leader cannot be reached.
-    log_end: int | None
+    log_end: int | None  # None: the partition does not exist, or its leader cannot be reached
     owner: str | None = None
     #: Age of the first unread record in milliseconds, or a little more; None: unknown.
     age_ms: int | None = None
