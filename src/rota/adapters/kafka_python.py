@@ -76,7 +76,7 @@ def adapt(
     assignors = resolve_strategies(specs, solver=solver, budget=budget)
     protocol = common_protocol(assignors)
     if protocol is RebalanceProtocol.COOPERATIVE and len(assignors) > 1:
-        # The other strategies would claim nothing, and the partitions this member keeps would be
+        # the other strategies would claim nothing, and the partitions this member keeps would be
         # assigned twice.
         raise InputError(
             "kafka-python does not show a strategy the partitions that another one of the list "
@@ -111,7 +111,7 @@ class _AdaptedAssignor(AbstractPartitionAssignor):
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         names = sorted(topics)
-        # An eager member has given up all its partitions before it joins.
+        # an eager member has given up all its partitions before it joins.
         eager = self._protocol is RebalanceProtocol.EAGER
         owned = {} if eager else self._owned.by_topic()
         entry = ConsumerProtocolSubscription.TopicPartition

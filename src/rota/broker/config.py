@@ -177,8 +177,7 @@ class ConfigSynonym:
 class ConfigEntry:
     name: str
     key: ConfigKey
-    #: None: the broker has no value under this name, but one under another.
-    value: str | None
+    value: str | None  # None: the broker has no value under this name, but one under another
     #: Best first; the value is that of the first synonym, if there is one.
     synonyms: tuple[ConfigSynonym, ...]
     read_only: bool

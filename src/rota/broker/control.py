@@ -29,8 +29,7 @@ T = TypeVar("T")
 RecordData: TypeAlias = bytes | str | None
 RecordHeaders: TypeAlias = Mapping[str, RecordData] | Iterable[tuple[str, RecordData]]
 EncodedHeaders: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
-#: Seconds that the ``wait_for_...`` methods wait by default.
-DEFAULT_TIMEOUT = 10.0
+DEFAULT_TIMEOUT = 10.0  # seconds that the ``wait_for_...`` methods wait by default
 POLL_INTERVAL = 0.005
 READ_BYTES = 1 << 20
 #: Upper bound for a record without key and value, or a header without its name and value.
@@ -43,8 +42,7 @@ class Record(NamedTuple):
     topic: str
     partition: int
     offset: int
-    #: Milliseconds since 1970.
-    timestamp: int
+    timestamp: int  # milliseconds since 1970
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -58,8 +56,7 @@ class GroupMember:
     group_instance_id: str | None
     client_id: str
     host: str
-    #: Subscribed topics; known while the group is stable.
-    topics: tuple[str, ...]
+    topics: tuple[str, ...]  # subscribed topics; known while the group is stable
     partitions: tuple[TopicPartition, ...]
 
 
@@ -73,10 +70,8 @@ class Group:
     state: str
     #: Name of the strategy that the members agreed on; empty unless the group is stable.
     strategy: str
-    #: 0 before the first rebalance.
-    generation: int
-    #: Member id of the leader.
-    leader: str | None
+    generation: int  # 0 before the first rebalance
+    leader: str | None  # member id of the leader
     members: tuple[GroupMember, ...]
 
 

@@ -30,8 +30,7 @@ from rota.protocol.schemas import ResponseT
 @dataclass(slots=True)
 class SaslLogin:
     mechanism: str
-    #: None once the login is complete.
-    exchange: SaslServer | None
+    exchange: SaslServer | None  # None once the login is complete
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,8 +38,7 @@ class ClientSession:
     connection: ConnectionId
     host: str
     client_id: str = ""
-    #: Name and version of the client library, from ApiVersions 3 on.
-    software: str = ""
+    software: str = ""  # name and version of the client library, from ApiVersions 3 on
     user: str | None = None
     login: SaslLogin | None = None
     #: Answers a login before Kafka 1.0, whose frames have no header, or raises Refused.
@@ -62,8 +60,7 @@ class ServerRequest(Generic[RequestT_co]):
     client: ClientSession
     body: RequestT_co
     now: int
-    #: Bytes of the frame.
-    size: int
+    size: int  # bytes of the frame
     write_response: Callable[[Message | None], None] = field(repr=False)
     #: Closes the connection in place of a response; the reason is logged.
     drop_connection: Callable[[str], None] = field(repr=False)
@@ -112,8 +109,7 @@ class HandlerContext:
         default_factory=OrderedDict
     )
     advertised_versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    #: None: clients do not log in.
-    users: Users | None = None
+    users: Users | None = None  # None: clients do not log in
     mechanisms: tuple[Mechanism, ...] = tuple(Mechanism)
     #: Returns unguessable printable text, for SASL; needed with users.
     new_nonce: Callable[[], str] | None = None

@@ -21,13 +21,10 @@ EnumT = TypeVar("EnumT", bound=enum.IntEnum)
 @dataclass(slots=True)
 class InjectedFault:
     api: Api
-    #: Number of requests; None: all until the fault is cleared.
-    remaining: int | None
+    remaining: int | None  # number of requests; None: all until the fault is cleared
     client_id: str | None
-    #: Milliseconds.
-    delay: int = 0
-    #: The error of the response; the request is not handled.
-    code: Code | None = None
+    delay: int = 0  # milliseconds
+    code: Code | None = None  # the error of the response; the request is not handled
     #: The request is handled, and the connection is closed in place of a response.
     drop_response: bool = False
     triggered: bool = False

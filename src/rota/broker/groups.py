@@ -69,8 +69,7 @@ ResultT = TypeVar("ResultT", bound=GroupResponse)
 class CoordinatorShard:
     number: int
     coordinator: Coordinator
-    #: The partition was unloaded; the next FindCoordinator loads it again.
-    moved: bool = False
+    moved: bool = False  # the partition was unloaded; the next FindCoordinator loads it again
     append_error: str = ""
 
 

@@ -58,10 +58,8 @@ MAX_TOPICS_PER_REQUEST = 2_000
 class Topic:
     name: str
     id: bytes
-    #: Its own configs: Kafka's keys, and unparsed values.
-    overrides: Mapping[str, str]
-    #: With the broker's defaults.
-    config: TopicConfig
+    overrides: Mapping[str, str]  # its own configs: Kafka's keys, and unparsed values
+    config: TopicConfig  # with the broker's defaults
     logs: list[Log]
 
     @property
@@ -476,8 +474,7 @@ class TopicChange:
     """A prepared change of a topic that is not in the catalogue yet."""
 
     topic: Topic
-    #: The new entry of the catalogue; None: the topic is removed from it.
-    entry: TopicEntry | None
+    entry: TopicEntry | None  # the new entry of the catalogue; None: the topic is removed from it
     undo: Callable[[], None]
     done: Callable[[], None]
 

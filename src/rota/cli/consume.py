@@ -112,10 +112,8 @@ class StartPosition(NamedTuple):
     """Where to start reading: the beginning, an offset or a time; without any of them, the end."""
 
     from_beginning: bool = False
-    #: Negative: counted from the end.
-    offset: int | None = None
-    #: Milliseconds since 1970.
-    time: int | None = None
+    offset: int | None = None  # negative: counted from the end
+    time: int | None = None  # milliseconds since 1970
 
 
 def _parse_start(text: str) -> StartPosition:

@@ -1,8 +1,7 @@
 """Reads the records of ``rota consume``, prints them, and commits the printed records.
 
-The JSON form of a record is here too, in both directions: ``rota produce --json`` reads the lines
-that ``rota consume --json`` writes. Bytes that are not UTF-8 are written as base64 under a name
-that ends in ``_base64``. Reading a line back gives the same bytes.
+``rota produce --json`` reads the lines that ``rota consume --json`` writes. UTF-8 is written as
+text, other bytes as base64 under a name that ends in ``_base64``.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ if TYPE_CHECKING:
 
     from rota.consumer.records import ConsumerRecord, Records
 
-#: Seconds until the first assignment of a group.
-FIRST_ASSIGNMENT_TIMEOUT = 60.0
+FIRST_ASSIGNMENT_TIMEOUT = 60.0  # seconds until the first assignment of a group
 MAX_POLL_WAIT = 1.0
 
 #: Seconds for the last commit, and then for leaving the group: Ctrl-C should not wait for long.
@@ -435,8 +433,7 @@ def _json_field(name: str, value: object) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerRecord:
-    #: None: the command's ``--topic``.
-    topic: str | None
+    topic: str | None  # None: the command's ``--topic``
     partition: int | None = None
     timestamp: int | None = None
     key: bytes | None = None

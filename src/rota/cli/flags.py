@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DEFAULT_TIMEOUT = 30.0
-#: Seconds for the first response, so that a wrong address is reported soon.
-CONNECT_TIMEOUT = 10.0
+CONNECT_TIMEOUT = 10.0  # seconds for the first response, so that a wrong address is reported soon
 #: Defaults that the file and the flags override.
 DEFAULT_SETTINGS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
 STANDARD_INPUT = "standard input"

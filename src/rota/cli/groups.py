@@ -63,8 +63,7 @@ examples:
 
 """
 
-#: Options that can lead to exit code 1.
-LIMITS = ("--fail-on",)
+LIMITS = ("--fail-on",)  # options that can lead to exit code 1
 #: The states in the second line occur only if the broker assigns.
 GROUP_STATES = (
     *("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead"),

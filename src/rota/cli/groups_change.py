@@ -338,14 +338,12 @@ class ToOffset:
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    #: Added to the committed offset; may be negative.
-    by: int
+    by: int  # added to the committed offset; may be negative
 
 
 @dataclass(frozen=True, slots=True)
 class ToDatetime:
-    #: The first record of this time or later, in milliseconds since 1970.
-    at: int
+    at: int  # the first record of this time or later, in milliseconds since 1970
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-#: Environment variable that prints the traceback of a bug.
-DEBUG_VARIABLE = "ROTA_DEBUG"
+DEBUG_VARIABLE = "ROTA_DEBUG"  # environment variable that prints the traceback of a bug
 
 
 class ExitCode(IntEnum):

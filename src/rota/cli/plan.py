@@ -70,13 +70,11 @@ the one in --from.
 
 """
 
-#: Options that can lead to exit code 1.
-LIMITS = ("--max-moves", "--max-downtime")
+LIMITS = ("--max-moves", "--max-downtime")  # options that can lead to exit code 1
 MAX_MEMBERS = 100_000
 MAX_INTEGER = 2**31 - 1
 
-#: The consumers whose leaders use a solver.
-SOLVER_CONSUMERS = {"exact": "Rota", "kafka": "Java"}
+SOLVER_CONSUMERS = {"exact": "Rota", "kafka": "Java"}  # the consumers whose leaders use a solver
 GIVEN = "--solver"
 
 COMPARED_STRATEGIES = (

@@ -212,8 +212,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]
 
 #: Strategies that assign by the order of member ids.
 STRATEGIES_BY_MEMBER_ID = frozenset({"range", "roundrobin"})
-#: Seconds between two requests while the group is rebalancing.
-POLL_INTERVAL = 0.2
+POLL_INTERVAL = 0.2  # seconds between two requests while the group is rebalancing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

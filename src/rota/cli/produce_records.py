@@ -230,8 +230,7 @@ LIBRDKAFKA_NAMES: Mapping[str, str] = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
 }
 
-#: A broker remembers this number of batches of an idempotent producer.
-MAX_IN_FLIGHT = 5
+MAX_IN_FLIGHT = 5  # a broker remembers this number of batches of an idempotent producer
 
 IGNORED_KEYS = frozenset(
     {"buffer.memory", "max.block.ms", "partitioner.adaptive.partitioning.enable"}

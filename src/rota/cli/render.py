@@ -19,8 +19,7 @@ from rich.text import Text
 
 from rota.engine.model.topic import Partitions
 
-#: Seconds without output after which a notice shows the current step.
-NOTICE_AFTER = 2.0
+NOTICE_AFTER = 2.0  # seconds without output after which a notice shows the current step
 
 
 def print_json(value: object) -> None:
@@ -39,8 +38,7 @@ def print_notice(text: str) -> None:
 
 UNLIMITED_WIDTH = 10_000
 MIN_CONSOLE_WIDTH = 100
-#: Maximum number of rows of a table that is fitted to the terminal.
-MAX_FITTED_ROWS = 200
+MAX_FITTED_ROWS = 200  # maximum number of rows of a table that is fitted to the terminal
 
 
 class _Console(Console):
@@ -133,8 +131,7 @@ def format_partitions(partitions: Partitions) -> str:
 TEXT_WIDTH = 80
 ELLIPSIS = "…"
 _WORD = re.compile(r"\S+")
-#: Characters of paths, and of settings in most languages.
-_UNBREAKABLE = re.compile(r"[=/]")
+_UNBREAKABLE = re.compile(r"[=/]")  # characters of paths, and of settings in most languages
 #: A setting in Go has spaces: ``Timeout = 45 * time.Second``.
 _SETTING = re.compile(r"\S+(?: [=*] \S+)*")
 _UNBREAKABLE_SETTING = re.compile(r"[=/\[\]{}]")

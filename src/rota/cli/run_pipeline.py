@@ -32,8 +32,7 @@ from rota.pipeline.poll import PollGap, PollResult, PollSettings
 from rota.pipeline.redaction import Redaction
 from rota.pipeline.stages import BeforeEnd, EvidenceSources, PipelineStage, RunOptions, run_pipeline
 
-#: Folder of the simulated journal, in the folder of the tables.
-DEMO_FOLDER = ".day"
+DEMO_FOLDER = ".day"  # folder of the simulated journal, in the folder of the tables
 
 
 def run_analysis(args: argparse.Namespace) -> None:

@@ -42,8 +42,7 @@ scenario file (docs/how-to/simulate.md describes every key):
 
 """
 
-#: Options that can cause exit code 1.
-LIMITS = ("--max-downtime",)
+LIMITS = ("--max-downtime",)  # options that can cause exit code 1
 MAX_SEED = 2**63 - 1
 NARROW, WIDE = 40, 1_000
 

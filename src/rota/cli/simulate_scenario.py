@@ -54,8 +54,7 @@ from rota.engine.simulator.timeline import (
 )
 from rota.errors import InputError
 
-#: Seconds after which a terminal shows a progress bar.
-PROGRESS_AFTER = 1.0
+PROGRESS_AFTER = 1.0  # seconds after which a terminal shows a progress bar
 
 
 def run_simulate(args: argparse.Namespace) -> bool:

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 MAX_IN_FLIGHT = 50
 GROUPS_PER_REQUEST = 200
-#: Limit of partitions whose lag is looked up in time.
-MAX_AGE_LOOKUPS = 1_000
+MAX_AGE_LOOKUPS = 1_000  # limit of partitions whose lag is looked up in time
 CONSUMER_GROUP_TYPE: Final = "consumer"
 
 ResultT = TypeVar("ResultT", bound=results.GroupResponse)
@@ -350,8 +349,7 @@ def _suggest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-#: Limit of lookups: enough for records of ten years, however they are distributed.
-MAX_ROUNDS = 22
+MAX_ROUNDS = 22  # limit of lookups: enough for records of ten years, however they are distributed
 AGE_TOLERANCE_MS = 1_000
 #: An age is precise enough within a second, or within a fiftieth of itself.
 AGE_TOLERANCE_DIVISOR = 50
@@ -373,8 +371,7 @@ class AgeSearch:
     record_before: tuple[int, int]
     #: A record after the offset, and its timestamp: only a hint for the next lookup.
     record_after: tuple[int, int]
-    #: Upper bound of the timestamp.
-    latest_time: int
+    latest_time: int  # upper bound of the timestamp
     rounds: int = 0
 
     @property
@@ -459,15 +456,13 @@ class MemberDescription:
     host: str
     rack: str | None = None
     topics: tuple[str, ...] = ()
-    #: A regular expression that the broker matches (KIP-848).
-    pattern: str | None = None
+    pattern: str | None = None  # a regular expression that the broker matches (KIP-848)
     owned: Partitions = NO_PARTITIONS
     #: The generation of the owned partitions, or the member epoch (KIP-848).
     generation: int | None = None
     assigned: Partitions = NO_PARTITIONS
     target: Partitions | None = None
-    #: Why its subscription or assignment cannot be decoded.
-    problem: str | None = None
+    problem: str | None = None  # why its subscription or assignment cannot be decoded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -483,8 +478,7 @@ class GroupDescription:
     epoch: int | None = None
     #: Member id of a classic group's leader; None: not read from the journal.
     leader: str | None = None
-    #: ``id (host:port)``.
-    coordinator: str = ""
+    coordinator: str = ""  # ``id (host:port)``
     members: tuple[MemberDescription, ...] | None = ()
 
     @property
@@ -517,8 +511,7 @@ class PartitionLag:
     partition: TopicPartition
     committed: OffsetAndMetadata | None
     log_start: int | None
-    #: None: the partition does not exist, or its leader cannot be reached.
-    log_end: int | None
+    log_end: int | None  # None: the partition does not exist, or its leader cannot be reached
     owner: str | None = None
     #: Age of the first unread record in milliseconds, or a little more; None: unknown.
     age_ms: int | None = None

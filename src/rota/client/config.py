@@ -74,15 +74,12 @@ _client_numbers = itertools.count(1)
 class Settings:
     client: ClientConfig
     fetch: FetchConfig
-    #: None: without a group (``group.id``).
-    member: MemberConfig | None
+    member: MemberConfig | None  # None: without a group (``group.id``)
     strategies: tuple[Assignor, ...]
     interceptors: tuple[Any, ...]
-    #: None: the bytes unchanged.
-    key_deserializer: Deserializer | None
+    key_deserializer: Deserializer | None  # None: the bytes unchanged
     value_deserializer: Deserializer | None
-    #: About settings that have no effect or are unwise.
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...]  # about settings that have no effect or are unwise
 
 
 def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:

@@ -41,15 +41,12 @@ from rota.protocol.schemas import ResponseT, Versions, api_name
 MAX_RESPONSE_BYTES: Final = 1 << 30
 #: Memory is allocated at once for responses up to this size; larger ones grow.
 PREALLOCATED_BYTES: Final = 64 << 20
-#: After a response of this size a thread receives the next one.
-LARGE_RESPONSE: Final = 1 << 18
+LARGE_RESPONSE: Final = 1 << 18  # after a response of this size a thread receives the next one
 LIMIT_TEXT: Final = "the largest that a client takes"
-#: Seconds to send the last bytes when a connection is closed.
-CLOSE_TIMEOUT: Final = 1.0
+CLOSE_TIMEOUT: Final = 1.0  # seconds to send the last bytes when a connection is closed
 #: Share of a session's time after which a new login is due, as in Kafka (KIP-368).
 REAUTHENTICATION_WINDOW: Final = (0.85, 0.95)
-#: Seconds that a timer may be late.
-TIMER_GRACE: Final = 0.2
+TIMER_GRACE: Final = 0.2  # seconds that a timer may be late
 #: Seconds for a silent server to respond after this client has ended its side.
 PROBE_TIMEOUT: Final = 1.0
 NEVER: Final = float("inf")
@@ -631,8 +628,7 @@ def _connect_error_text(error: OSError, connect_timeout: float) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
-#: First bytes that are enough to recognise any of these servers.
-PROBE_BYTES = 64
+PROBE_BYTES = 64  # first bytes that are enough to recognise any of these servers
 _TLS_ALERT, _TLS_HELLO = b"\x15\x03", b"\x16\x03"
 
 _KNOWN_SERVERS = (
@@ -652,8 +648,7 @@ _KNOWN_SERVERS = (
     (b"<", "a server that speaks XML"),
 )
 
-#: Many servers wait for this before they respond.
-LINE_END = b"\r\n\r\n"
+LINE_END = b"\r\n\r\n"  # many servers wait for this before they respond
 
 WRONG_PORT_HINT = (
     "is it a port for TLS (security.protocol SSL or SASL_SSL), or another server than Kafka?"
@@ -696,8 +691,7 @@ def silence_text(when: str) -> str:
 #: of memory, or None (the broker has ended the stream).
 ReceiveResult: TypeAlias = Bytes | Exception | None
 DeliverResult: TypeAlias = Callable[[ReceiveResult], object]
-#: Seconds for the thread to end, which mostly takes no time.
-JOIN_TIMEOUT = 1.0
+JOIN_TIMEOUT = 1.0  # seconds for the thread to end, which mostly takes no time
 
 
 class ReceiverThread:

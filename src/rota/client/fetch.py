@@ -65,13 +65,10 @@ class FetchPosition(NamedTuple):
 
 class RequestedPartition(NamedTuple):
     partition: TopicPartition
-    #: ``ZERO_UUID`` if the broker's metadata has no topic ids.
-    topic_id: bytes
+    topic_id: bytes  # ``ZERO_UUID`` if the broker's metadata has no topic ids
     offset: int
-    #: A leader of another epoch refuses the request (KIP-320).
-    leader_epoch: int = NO_LEADER_EPOCH
-    #: Replaces ``max.partition.fetch.bytes``.
-    max_bytes: int | None = None
+    leader_epoch: int = NO_LEADER_EPOCH  # a leader of another epoch refuses the request (KIP-320)
+    max_bytes: int | None = None  # replaces ``max.partition.fetch.bytes``
 
 
 def request_partition(
@@ -96,16 +93,13 @@ class FetchedPartition(NamedTuple):
     partition: TopicPartition
     error_code: int
     fetch_offset: int
-    #: Record batches: a view that keeps the whole response in memory.
-    records: memoryview
+    records: memoryview  # record batches: a view that keeps the whole response in memory
     high_watermark: int
-    #: All transactions before this offset are decided.
-    last_stable_offset: int
+    last_stable_offset: int  # all transactions before this offset are decided
     log_start_offset: int
     #: Aborted transactions that overlap the records: producer id and first offset.
     aborted_transactions: tuple[tuple[int, int], ...] = ()
-    #: The broker to fetch from instead (KIP-392).
-    preferred_read_replica: int = NO_REPLICA
+    preferred_read_replica: int = NO_REPLICA  # the broker to fetch from instead (KIP-392)
 
 
 class PreparedFetch:
@@ -224,13 +218,11 @@ class FetchSource:
 
 class FetchOutcome(enum.Enum):
     HAS_RECORDS = "has records"
-    #: No new records, or an outdated response: fetch again.
-    NO_RECORDS = "no records"
+    NO_RECORDS = "no records"  # no new records, or an outdated response: fetch again
     RETRY = "retry"
     REFRESH_METADATA = "refresh metadata"
     OUT_OF_RANGE = "out of range"
-    #: Raise :func:`fetch_error`.
-    RAISE = "raise"
+    RAISE = "raise"  # raise :func:`fetch_error`
 
 
 def classify_error_code(code: int, source: FetchSource) -> FetchOutcome:
@@ -423,8 +415,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 NO_HEADERS: Headers = ()
 #: Shortest run of values of one size for which ``struct`` is faster than slicing.
 MIN_RUN_LENGTH = 64
-#: Values that one ``struct`` unpacks; the cache holds 64 bytes for each.
-MAX_UNPACK_COUNT = 500
+MAX_UNPACK_COUNT = 500  # values that one ``struct`` unpacks; the cache holds 64 bytes for each
 
 
 class Batch:

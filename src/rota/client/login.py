@@ -178,8 +178,7 @@ def _temporary_file(text: str) -> Iterator[str]:
         Path(path).unlink()
 
 
-#: More would keep the client busy for seconds; Kafka allows 16,384.
-MAX_ITERATIONS = 10_000_000
+MAX_ITERATIONS = 10_000_000  # more would keep the client busy for seconds; Kafka allows 16,384
 
 _SERVER_FIRST_MESSAGE = re.compile(
     r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9+/]+={0,2}),i=(?P<count>[0-9]{1,9})"

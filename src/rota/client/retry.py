@@ -15,8 +15,7 @@ from rota import errors
 from rota.engine.model.topic import TopicPartition
 from rota.errors import Code, Refused, RotaError
 
-#: Share by which a pause may be longer or shorter.
-JITTER = 0.2
+JITTER = 0.2  # share by which a pause may be longer or shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +93,7 @@ def partition_error(code: int, partition: TopicPartition, doing: str) -> Refused
 
 S = TypeVar("S")
 T = TypeVar("T")
-#: Seconds between the starts of two attempts, as in RFC 8305.
-ATTEMPT_DELAY = 0.25
+ATTEMPT_DELAY = 0.25  # seconds between the starts of two attempts, as in RFC 8305
 
 
 async def first_success(

@@ -1,9 +1,7 @@
 """Plans: which partitions a strategy would assign to each member, which would move, and how many
 moves were necessary.
 
-`plan_rebalance` resolves the strategy (assignors/registry.py), asks it for the members' user data,
-builds the `Problem`, runs and checks the strategy (assignors/interface.py) and returns a `Plan`.
-``rota.assign`` calls it with a time budget on the machine's clock.
+``rota.assign`` calls `plan_rebalance` with a time budget on the machine's clock.
 """
 
 from __future__ import annotations
@@ -451,7 +449,7 @@ def plan_rebalance(  # noqa: PLR0913 (all but two are options)
             before = first.build_problem(cluster, group)
     stands_for_user_data = isinstance(first, StickyAssignor) and member_assignors is None
     if registry.common_protocol(assignors) is RebalanceProtocol.EAGER and not stands_for_user_data:
-        # An eager member revokes everything before it joins (ConsumerCoordinator.onJoinPrepare in
+        # an eager member revokes everything before it joins (ConsumerCoordinator.onJoinPrepare in
         # Java), so the leader sees no owned partitions: only user data.
         revoked = {member: replace(group[member], owned=NO_PARTITIONS) for member in group}
         group = GroupSubscription(revoked)

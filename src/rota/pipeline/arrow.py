@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from rota.engine.history.samples import GroupSample
 
 T = TypeVar("T")
-#: Values by column; times are milliseconds.
-TableRow: TypeAlias = Mapping[str, Any]
+TableRow: TypeAlias = Mapping[str, Any]  # values by column; times are milliseconds
 TIME_TYPE = pa.timestamp("us", tz="UTC")
 
 _SIMPLE_TYPES = {

@@ -46,8 +46,7 @@ JOURNAL_TOPIC = "__consumer_offsets"
 REQUEST_TIMEOUT = 30.0
 #: Timeout of the first request, in seconds; short, to report a wrong address soon.
 CONNECT_TIMEOUT = 10.0
-#: Typical size of a record of the journal, which is a commit.
-RECORD_BYTES = 100
+RECORD_BYTES = 100  # typical size of a record of the journal, which is a commit
 
 JOURNAL_ACLS = (
     f"Describe and Read on topic {JOURNAL_TOPIC}",
@@ -64,10 +63,8 @@ DEFAULT_SETTINGS: Mapping[str, object] = {
 class LiveCluster:
     #: Settings with Kafka's names, also passwords.
     settings: Mapping[str, object] = field(repr=False)
-    #: Timeout of each request, in seconds.
-    timeout: float = REQUEST_TIMEOUT
-    #: Maximum number of ListOffsets lookups; 0: no lookups.
-    lookups: int = 0
+    timeout: float = REQUEST_TIMEOUT  # timeout of each request, in seconds
+    lookups: int = 0  # maximum number of ListOffsets lookups; 0: no lookups
 
     @property
     def servers(self) -> str:
@@ -79,10 +76,8 @@ class LiveJournal:
     cluster: LiveCluster
     #: Log start offsets by partition; empty: the cluster has no journal yet.
     log_starts: Mapping[int, int]
-    #: Log end offsets by partition, at which reading stops.
-    log_ends: Mapping[int, int]
-    #: Bytes on the leaders' disks; None: unknown.
-    size: int | None = None
+    log_ends: Mapping[int, int]  # log end offsets by partition, at which reading stops
+    size: int | None = None  # bytes on the leaders' disks; None: unknown
     at: int
     cluster_id: str | None = None
 
@@ -269,10 +264,8 @@ def _sum_log_dirs(response: DescribeLogDirsResponse) -> int:
 
 
 BEFORE_ALL_RECORDS = 0
-#: Lookups for every partition: log start, log end, and the first record.
-MIN_LOOKUPS = 3
-#: Maximum number of lookups in the past for one partition.
-MAX_LOOKUPS = 500
+MIN_LOOKUPS = 3  # lookups for every partition: log start, log end, and the first record
+MAX_LOOKUPS = 500  # maximum number of lookups in the past for one partition
 PARTITIONS_PER_REQUEST = 2_000
 MAX_REQUESTS_IN_FLIGHT = 8
 
@@ -302,8 +295,7 @@ class LookupResult:
     left_out: list[TopicPartition] = field(default_factory=list)
     #: Topics and partitions that could not be looked up, by reason.
     skipped: dict[str, set[str]] = field(default_factory=dict)
-    #: Number of lookups of times before the log start.
-    deleted: int = 0
+    deleted: int = 0  # number of lookups of times before the log start
 
     def skip(self, why: str, name: str) -> None:
         self.skipped.setdefault(why, set()).add(name)

@@ -80,8 +80,7 @@ from rota.pipeline.store import (
 )
 from rota.pipeline.tables import COMMITS, ENDS, EVIDENCE, JOURNAL, LAG, SERVERLOG, TABLES
 
-#: Seconds between two ListOffsets requests for the same partition.
-SAMPLE_INTERVAL = 30.0
+SAMPLE_INTERVAL = 30.0  # seconds between two ListOffsets requests for the same partition
 
 
 class EndSampler:
@@ -123,18 +122,14 @@ TABLES_CHECKSUM = zlib.crc32(" ".join(arrow.spark_ddl(table) for table in TABLES
 class FollowState:
     """The content of ``follow.json``: which micro-batch the published tables include."""
 
-    #: Name of the checkpoint folder.
-    follow: str
-    #: Cluster id.
-    cluster: str | None
+    follow: str  # name of the checkpoint folder
+    cluster: str | None  # cluster id
     #: The options ``--group``, ``--since`` and ``--assignment-interval`` of the first run.
     groups: list[str]
     since: int | None
     assignment_interval: int = ASSIGNMENT_INTERVAL
-    #: Number of the last micro-batch in the tables; -1 before the first.
-    batch: int = -1
-    #: Time of the last record, in milliseconds since 1970.
-    last: int = 0
+    batch: int = -1  # number of the last micro-batch in the tables; -1 before the first
+    last: int = 0  # time of the last record, in milliseconds since 1970
     rebalances: int = 0
     #: Checksum of the columns: another version of Rota may have other columns.
     tables: int = TABLES_CHECKSUM
@@ -157,13 +152,11 @@ class MicroBatchResult:
 
     seconds: float = 0.0
     records: int = 0
-    #: Number of groups with new records.
-    groups: int
+    groups: int  # number of groups with new records
     rebalances: int
     #: Group and cause of each new rebalance; empty for a micro-batch computed on Spark.
     happened: tuple[tuple[str, str], ...] = ()
-    #: New records that could not be decoded.
-    unread: int = 0
+    unread: int = 0  # new records that could not be decoded
 
 
 class FollowListener(StageListener, Protocol):

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 Batches: TypeAlias = Iterable[pa.RecordBatch]
-#: The name of a table, and rows of it.
-TablePart: TypeAlias = tuple[str, pa.RecordBatch]
+TablePart: TypeAlias = tuple[str, pa.RecordBatch]  # the name of a table, and rows of it
 _PACKED_SCHEMA = pa.schema([("group", pa.string()), ("rank", pa.int32()), ("packed", pa.binary())])
 _PACKED_DDL = "`group` string, rank int, packed binary"
 

@@ -46,10 +46,8 @@ if TYPE_CHECKING:
     from rota.pipeline.cluster import LiveJournal
 
 PIECE_BYTES = 8 << 20
-#: Milliseconds by which clocks may differ.
-CLOCK_TOLERANCE = 86_400_000
-#: Depth of the search for partition folders: finds the folders of several brokers.
-FOLDER_DEPTH = 2
+CLOCK_TOLERANCE = 86_400_000  # milliseconds by which clocks may differ
+FOLDER_DEPTH = 2  # depth of the search for partition folders: finds the folders of several brokers
 _PARTITION_FOLDER = re.compile(r"__consumer_offsets-(\d+)")
 _SEGMENT_FILE = re.compile(r"\d{20}\.log")  # not .log.deleted, .log.cleaned, .log.swap
 _SURROGATE = re.compile("[\ud800-\udfff]")  # cannot be encoded

@@ -137,8 +137,7 @@ class SampledCommits(NamedTuple):
     partition: npt.NDArray[np.int64]
     at: npt.NDArray[np.int64]
     offset: npt.NDArray[np.int64]
-    #: Offset in the journal.
-    place: npt.NDArray[np.int64]
+    place: npt.NDArray[np.int64]  # offset in the journal
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, samples: EndSamples) -> SampledCommits:
@@ -250,8 +249,7 @@ class RecentCommits:
         self._columns = [column[is_recent] for column in columns]
 
 
-#: A group with more commits keeps them in longer spans.
-MAX_KEPT_COMMITS = 100_000
+MAX_KEPT_COMMITS = 100_000  # a group with more commits keeps them in longer spans
 MIN_SPAN, MAX_SPAN = 10_000, 3_600_000
 #: Intervals without a change are long from this multiple of the span, or this time, on.
 LONG_INTERVAL, MAX_LONG_INTERVAL = 6, HealthSettings().minimum_time

@@ -4,9 +4,7 @@ Each round takes a snapshot of all groups: members, committed offsets, log ends.
 the round before is written to Parquet files (:class:`PollLog`). A round that fails is a gap, and
 the next one is tried when it is due. Memory holds the last snapshot and a few unwritten rows only.
 
-Groups are described in batches by the brokers that list them, with a few requests in flight. If a
-group, broker or topic does not answer, the snapshot names it and has the answers of all others.
-
+If a group, broker or topic does not answer, the snapshot names it and has all other answers.
 At the end the files become the tables that are otherwise computed from the journal
 (:class:`PollTables`), without samples of groups that are in the journal: it has more details.
 """
@@ -75,10 +73,8 @@ from rota.protocol.schemas import ResponseT
 
 MAX_REQUESTS_IN_FLIGHT = 8
 GROUPS_PER_REQUEST = 100
-#: First version of OffsetFetch in which one request names several groups.
-MULTI_GROUP_VERSION = 8
-#: Bit of the operation DESCRIBE in ``cluster_authorized_operations``.
-DESCRIBE_OPERATION = 1 << 8
+MULTI_GROUP_VERSION = 8  # first version of OffsetFetch in which one request names several groups
+DESCRIBE_OPERATION = 1 << 8  # bit of the operation DESCRIBE in ``cluster_authorized_operations``
 
 POLL_ACLS = (
     "Describe on the cluster (or on each group)",
@@ -340,8 +336,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-#: ``journal_partition`` of commits that were sampled.
-NO_JOURNAL_PARTITION = -1
+NO_JOURNAL_PARTITION = -1  # ``journal_partition`` of commits that were sampled
 POLL_TABLES = (SAMPLES, COMMITS, ENDS)
 ROWS_PER_WRITE = 20_000
 
@@ -418,23 +413,18 @@ def poll_log_path(folder: Path, table: Table) -> str:
 
 
 POLL_REQUEST_TIMEOUT = 30.0
-#: Number of different errors that are counted.
-MAX_FAILURES = 20
+MAX_FAILURES = 20  # number of different errors that are counted
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollSettings:
-    #: Seconds between two rounds.
-    every: float = 5.0
-    #: Seconds until the last round.
-    length: float = 600.0
-    #: Time after which no round starts, in milliseconds since 1970.
-    until: int | None = None
+    every: float = 5.0  # seconds between two rounds
+    length: float = 600.0  # seconds until the last round
+    until: int | None = None  # time after which no round starts, in milliseconds since 1970
     #: Samples only groups whose names match one of these; empty: all groups.
     groups: tuple[str, ...] = ()
-    #: Timeout of each request, in seconds.
-    timeout: float = POLL_REQUEST_TIMEOUT
+    timeout: float = POLL_REQUEST_TIMEOUT  # timeout of each request, in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,8 +432,7 @@ class PollGap:
     """A time in which no round succeeded."""
 
     begin: int
-    #: None: until the end of polling.
-    end: int | None
+    end: int | None  # None: until the end of polling
     why: str
 
 
@@ -456,8 +445,7 @@ class PollResult:
     last: int | None = None
     groups: set[str] = field(default_factory=set)
     changes: int = 0
-    #: Number of committed offsets that differ from the round before.
-    commits: int = 0
+    commits: int = 0  # number of committed offsets that differ from the round before
     gaps: list[PollGap] = field(default_factory=list)
     #: Groups and topics that the user may not describe, with the broker's error.
     denied: dict[str, str] = field(default_factory=dict)
@@ -528,8 +516,7 @@ class _PollLoop:
     polled: PollResult
     stop: asyncio.Event
     tracker: SampleTracker = field(default_factory=SampleTracker)
-    #: Begin and reason of the gap that is not over yet.
-    lost: tuple[int, str] | None = None
+    lost: tuple[int, str] | None = None  # begin and reason of the gap that is not over yet
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()

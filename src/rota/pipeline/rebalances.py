@@ -61,8 +61,7 @@ from rota.pipeline.tables import ADVICE, ADVISED, DOWNTIME, GROUPS, REBALANCES, 
 
 #: Number of commits in memory above which commits without effect are dropped.
 MAX_KEPT_COMMITS = 2**20
-#: Number of ranges of partitions in which commits are merged.
-MERGE_PARTS = 16
+MERGE_PARTS = 16  # number of ranges of partitions in which commits are merged
 
 #: The tables that are computed here. A row of Spark has one of them as a struct.
 GROUP_TABLES: Mapping[str, Table] = {
@@ -89,8 +88,7 @@ class GroupOptions:
     strategies: Sequence[str] = ()
     #: The least time between two target assignments of a consumer group (KIP-848), in milliseconds.
     assignment_interval: int = ASSIGNMENT_INTERVAL
-    #: The brokers have the consumer protocol (KIP-848).
-    has_consumer_protocol: bool = False
+    has_consumer_protocol: bool = False  # the brokers have the consumer protocol (KIP-848)
 
     def counts(self, at: int) -> bool:
         return self.since is None or at >= self.since

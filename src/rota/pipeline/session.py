@@ -104,14 +104,11 @@ def make_java_home(folder: Path, program: Path, stderr: Path | None) -> Path:
 
 
 LOCAL_MASTER = "local[*]"
-#: Prefix of a session's temporary folder; the process id follows.
-TEMP_FOLDER_PREFIX = "rota-spark-"
+TEMP_FOLDER_PREFIX = "rota-spark-"  # prefix of a session's temporary folder; the process id follows
 CONNECT_SCHEME = "sc://"
 CONNECT_PORT = 15002
-#: Timeout of the TCP connection to Spark Connect, in seconds.
-CONNECT_TIMEOUT = 10.0
-#: Memory of the JVM of a local session; larger shuffles go to disk.
-DRIVER_MEMORY = "2g"
+CONNECT_TIMEOUT = 10.0  # timeout of the TCP connection to Spark Connect, in seconds
+DRIVER_MEMORY = "2g"  # memory of the JVM of a local session; larger shuffles go to disk
 
 #: Java's default size of the code cache with all compilers. With only the quick compiler it is
 #: 48 MiB, which a long session of ``--follow`` fills, and then queries fail.
@@ -128,8 +125,7 @@ SESSION_SETTINGS: Mapping[str, str] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
-#: Environment variable that shows Spark's own warnings.
-DEBUG_VARIABLE = "ROTA_DEBUG"
+DEBUG_VARIABLE = "ROTA_DEBUG"  # environment variable that shows Spark's own warnings
 STDERR_FILE = "stderr.txt"
 
 # without an appender Spark prints that it uses its own settings, and without a level of the gateway

@@ -71,12 +71,9 @@ BUCKETS = 16
 #: Levels: files that micro-batches added, files by bucket; higher levels have larger files.
 LEVEL_ADDED, LEVEL_BUCKETED = 0, 1
 
-#: Number of added files that are merged.
-MERGE_ADDED_FILES = 16
-#: Number of files of a higher level that are merged.
-MERGE_LEVEL_FILES = 8
-#: Total size above which files are not merged.
-MAX_MERGE_BYTES = 16 << 20
+MERGE_ADDED_FILES = 16  # number of added files that are merged
+MERGE_LEVEL_FILES = 8  # number of files of a higher level that are merged
+MAX_MERGE_BYTES = 16 << 20  # total size above which files are not merged
 #: A file without rows, because Spark does not read a folder without files.
 EMPTY_FILE = "none.parquet"
 _BUCKET_FILE_NAME = re.compile(r"(\d\d|xx)-(\d)-(\d+)-(\d+)\.parquet")
@@ -243,8 +240,7 @@ RUNS_FOLDER, CURRENT_LINK, LOCK_FILE, WORK_FOLDER = ".runs", ".current", ".lock"
 
 PROBLEM_COLUMN = "problem"
 _ROW_FILE = "row"
-#: Seconds for which a replaced run stays readable.
-REPLACED_RUN_SECONDS = 120.0
+REPLACED_RUN_SECONDS = 120.0  # seconds for which a replaced run stays readable
 
 #: Tables that ``--follow`` writes by bucket.
 BUCKETED_TABLES = frozenset(
@@ -260,8 +256,7 @@ _DISK_ERRORS = {
     "Read-only file system": errno.EROFS,
 }
 
-#: Last line of Spark's errors.
-_SQL_STATE = "SQLSTATE: "
+_SQL_STATE = "SQLSTATE: "  # last line of Spark's errors
 _PYTHON_ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Warning)?: ")
 
 

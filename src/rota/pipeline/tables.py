@@ -22,8 +22,7 @@ class Column:
 class Table:
     """A table, with the meaning of a row and its key."""
 
-    #: Name and folder, for example ``gold/rebalances``.
-    name: str
+    name: str  # name and folder, for example ``gold/rebalances``
     row: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]

@@ -193,7 +193,8 @@ def test_a_policy_that_a_library_does_not_have_is_not_advised() -> None:
     found = advice_for(rolling_deploy(50, client_settings.KAFKAJS))
     assert (found.verdict, found.policy, found.actions) == (KEEP, "range", ())
     assert (
-        found.to_do == "Keep range: no other policy saves more than the replay may be wrong, 36 s."
+        found.to_do
+        == "Keep range: no other policy saves more than the uncertainty of the replay, 36 s."
     )
     assert (found.recommendation, found.saving_ms) == ("Keep range", None)
     static = advice_for(rolling_deploy(2, client_settings.AIOKAFKA))
@@ -660,7 +661,7 @@ def test_members_that_are_not_consumers() -> None:
     found = advice_for(told)
     assert (found.verdict, found.rebalances) == (CANNOT_TELL, 2)
     assert found.moved is found.revoked is found.downtime_ms is None
-    assert "not consumers (connect)" in found.to_do
+    assert "Connect's workers assign connectors and tasks" in found.to_do
     assert found.happened == "The group rebalanced twice."
 
 

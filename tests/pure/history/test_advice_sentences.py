@@ -414,7 +414,7 @@ def test_a_group_that_falls_behind() -> None:
     behind = status(GroupHealth.FALLING_BEHIND, reason="chat-2: the lag grew")
     found = decide(4_000, health=behind)
     assert found.to_do == (
-        "Add members, at most one for each partition: 1 share 2 partitions; keep range."
+        "Add members, at most one for each partition: 1 for 2 partitions now; keep range."
     )
     assert found.recommendation == "Add consumers"
     lag = Pattern(
@@ -474,7 +474,7 @@ def test_a_group_whose_policies_cannot_be_compared(health: GroupHealth) -> None:
     assert found.downtime_ms is found.saving_ms is None
     plain = advise_uncompared("g", (), (), "it is a share group")
     assert plain.happened == "No rebalances."
-    assert plain.to_do == "Rota cannot compare policies: it is a share group."
+    assert plain.to_do == "No advice on the policy: it is a share group."
 
 
 def test_a_policy_change_in_a_few_words() -> None:

@@ -20,8 +20,7 @@ from rota.protocol.messages import FetchRequest, FetchResponse
 SESSION_VERSION = 7
 STORAGE_ERROR_VERSION = 6
 TOPIC_ID_VERSION = 13
-#: Session epochs of requests that name all their partitions.
-FULL_FETCH_EPOCHS = frozenset({0, -1})
+FULL_FETCH_EPOCHS = frozenset({0, -1})  # session epochs of requests that name all their partitions
 READ_COMMITTED = 1
 
 

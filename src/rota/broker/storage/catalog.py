@@ -48,16 +48,13 @@ class MetaProperties:
 class CatalogContent:
     version: int
     identity: MetaProperties
-    #: By name, sorted.
-    topics: Mapping[str, TopicEntry]
-    #: Lower ids may have been assigned.
-    next_producer_id: int
+    topics: Mapping[str, TopicEntry]  # by name, sorted
+    next_producer_id: int  # lower ids may have been assigned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogCopies:
-    #: The newest valid one.
-    content: CatalogContent | None
+    content: CatalogContent | None  # the newest valid one
     problems: Mapping[str, str]
     identical: bool
 

@@ -72,8 +72,7 @@ class LogToClean:
     first_uncleanable_offset: int
     clean_bytes: int
     dirty_bytes: int
-    #: A record is dirty for longer than ``max.compaction.lag.ms``.
-    overdue: bool
+    overdue: bool  # a record is dirty for longer than ``max.compaction.lag.ms``
 
     @property
     def cleanable_ratio(self) -> float:
@@ -286,8 +285,7 @@ def _swap_in(log: Log, bases: list[int]) -> None:
         raise
 
 
-#: The offset map has a digest of this size in place of longer keys.
-KEY_DIGEST_SIZE = 16
+KEY_DIGEST_SIZE = 16  # the offset map has a digest of this size in place of longer keys
 NO_OFFSET = -1
 
 
@@ -493,8 +491,7 @@ class BatchGroup:
 
     batches: Sequence[StoredBatch]
     columns: RecordColumns
-    #: The bytes in which all starts and ends are positions.
-    data: bytes
+    data: bytes  # the bytes in which all starts and ends are positions
     rows: Sequence[slice]
     offset: Sequence[int]
     key_start: Sequence[int]

@@ -21,8 +21,7 @@ from typing import Protocol, TypeAlias
 from rota.engine.formats.buffer import Bytes
 from rota.errors import DiskError
 
-#: Receives a line for each damaged file, and its repair.
-Report: TypeAlias = Callable[[str], None]
+Report: TypeAlias = Callable[[str], None]  # receives a line for each damaged file, and its repair
 MAX_OPEN_FILES = 256
 #: Threads that sync files together: the file system then writes its journal once for several.
 SYNC_THREADS = 16

@@ -175,8 +175,7 @@ class AbortedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    #: The last stable offset after it.
-    last_stable_offset: int
+    last_stable_offset: int  # the last stable offset after it
 
     def pack(self) -> bytes:
         return TRANSACTION_ENTRY.pack(TRANSACTION_INDEX_VERSION, *self)

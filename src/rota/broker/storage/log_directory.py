@@ -175,8 +175,7 @@ class LogDirectory:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryState:
     copies: CatalogCopies
-    #: From ``meta.properties``.
-    identity: MetaProperties | None = None
+    identity: MetaProperties | None = None  # from ``meta.properties``
     #: The topics that were found in partitions' folders; None: nothing is adopted.
     adopted: Mapping[str, TopicEntry] | None = None
     notes: tuple[str, ...] = ()

@@ -34,8 +34,7 @@ from rota.engine.formats.record_batch import HEADER, BatchHeader
 SEGMENT_FILE_KINDS = ("log", "index", "timeindex", "txnindex")
 #: Indexes have 32 bits for an offset relative to the segment's base offset.
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
-#: Readers that can continue where their last read stopped, without a lookup.
-MAX_READ_POSITIONS = 32
+MAX_READ_POSITIONS = 32  # readers that can continue where their last read stopped, without a lookup
 
 
 def segment_path(folder: str, base_offset: int, kind: str, suffix: str = "") -> str:
@@ -251,8 +250,7 @@ def find_row(segments: Sequence[LogSegment], offset: int) -> int:
 # The searches raise CorruptBatchError if a batch that they must read is corrupt, and Refused if its
 # decoding exceeds the budget.
 
-#: The window of a lookup: the distance of a few index entries.
-LOOKUP_WINDOW_BYTES = 1 << 16
+LOOKUP_WINDOW_BYTES = 1 << 16  # the window of a lookup: the distance of a few index entries
 #: Up to this many bytes are read to check a timestamp; of more only samples are taken.
 FULL_CHECK_BYTES = 1 << 20
 CHECK_SAMPLES = 64

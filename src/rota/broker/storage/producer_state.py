@@ -46,8 +46,7 @@ class BatchMetadata(NamedTuple):
 
 
 class EndTransactionMarker(NamedTuple):
-    #: A :class:`~rota.engine.formats.record_batch.ControlRecordType`.
-    kind: int
+    kind: int  # A :class:`~rota.engine.formats.record_batch.ControlRecordType`
     coordinator_epoch: int
     timestamp: int
 

@@ -3,8 +3,7 @@
 Custom strategies subclass `Assignor` or `PartitionAssignor`. The built-in ones subclass
 `ColumnarAssignor`: they get a `Problem` (arrays) and return a `Solution` (one array of owners).
 
-`MemberAssignors` calls a strategy's hooks as the members of a real group do. `assign_checked` runs
-a strategy on the group's leader and checks its result by the rules in ``docs/differences.md``.
+`assign_checked` runs a strategy and checks its result by the rules in ``docs/differences.md``.
 """
 
 from __future__ import annotations
@@ -69,12 +68,9 @@ class Assignor(ABC):
 
 
 class PartitionAssignor(Assignor):
-    """A strategy with one method to write.
-
-    The base class collects the subscribed topics, looks up their partition counts, leaves out
-    topics without metadata (and names them in the result's notes), and wraps the result. It has the
-    helpers of Kafka's ``AbstractPartitionAssignor``: member order, consumers per topic, all
-    partitions sorted.
+    """A strategy with one method to write. The base class looks up the partition counts of the
+    subscribed topics, leaves out topics without metadata (and names them in the result's notes),
+    and wraps the result. It has the helpers of Kafka's ``AbstractPartitionAssignor``.
     """
 
     @staticmethod

@@ -7,9 +7,6 @@ Nothing here depends on the order in which members, topics or claims were listed
 A *claim* is a member's statement that it owns a partition. If several members claim a partition,
 the claim of the highest generation counts if it is the only one of that generation; otherwise no
 claim counts. A member without a generation has generation -1.
-
-`ConsumersPerTopic` is the order in which Range and RoundRobin serve members, and each topic's
-subscribers in that order.
 """
 
 from __future__ import annotations

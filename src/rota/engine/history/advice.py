@@ -90,26 +90,25 @@ from rota.engine.model.text import count_noun, shorten_middle
 
 #: Policies count as equally good if their downtime exceeds the least by at most this share.
 NEAR_BEST_SHARE = 0.03
-#: How much less even the load may be on average.
-EVENNESS_TOLERANCE = 1.1
-#: A change has to save this share of the downtime ...
-MIN_SAVED_SHARE = 0.1
+EVENNESS_TOLERANCE = 1.1  # how much less even the load may be on average
+MIN_SAVED_SHARE = 0.1  # a change has to save this share of the downtime ..
 #: ... and at least this many partition-milliseconds.
 MIN_SAVED = 5_000
-#: Less downtime, in partition-milliseconds, would be shown as 0.0 s.
-SHOWN_DOWNTIME = 50
-#: A sentence gets no further part if it would be longer than this.
-SENTENCE_LENGTH = 210
-#: Longest name in a sentence.
-NAME_LENGTH = 40
-#: A reason has most of the downtime from this share on.
-MOST_DOWNTIME = 0.6
-#: A group with fewer rebalances and restarts gets no advice to change its policy.
-MIN_EVENTS = 3
+SHOWN_DOWNTIME = 50  # less downtime, in partition-milliseconds, would be shown as 0.0 s
+SENTENCE_LENGTH = 210  # a sentence gets no further part if it would be longer than this
+NAME_LENGTH = 40  # longest name in a sentence
+MOST_DOWNTIME = 0.6  # a reason has most of the downtime from this share on
+MIN_EVENTS = 3  # a group with fewer rebalances and restarts gets no advice to change its policy
 #: Health that must be repaired before a policy is worth a thought.
 SICK = frozenset({GroupHealth.STUCK, GroupHealth.FAILING})
 BAD_HEALTH = SICK | {GroupHealth.FALLING_BEHIND}
 NO_ADVICE = "No advice"
+#: Why a group has no policy to choose, by its protocol type.
+_NO_POLICY = {
+    "share": "in a share group several members read a partition",
+    "streams": "the broker assigns the tasks of a streams group",
+    "connect": "Connect's workers assign connectors and tasks in their own way",
+}
 _CAUSES = {
     RebalanceCause.JOINED: "because members joined",
     RebalanceCause.LEFT: "because members left",
@@ -157,19 +156,15 @@ class PolicyTotal:
     """The cost of a policy over the whole history."""
 
     policy: str
-    #: In partition-milliseconds.
-    downtime: int = 0
-    #: Records that arrived in that time; 0 if no log end is known.
-    delayed: int = 0
+    downtime: int = 0  # in partition-milliseconds
+    delayed: int = 0  # records that arrived in that time; 0 if no log end is known
     rebalances: int = 0
     moved: int = 0
     moves_needed: int = 0
     revoked: int = 0
     needless: int = 0
-    #: Members without partitions, summed over all rebalances.
-    idle: int = 0
-    #: Largest load minus smallest, summed over all rebalances.
-    spread: int = 0
+    idle: int = 0  # members without partitions, summed over all rebalances
+    spread: int = 0  # largest load minus smallest, summed over all rebalances
 
     def is_as_even_as(self, other: PolicyTotal) -> bool:
         """Whether members are loaded as evenly as under another policy, on average.
@@ -220,7 +215,8 @@ def advise_group(
     if not is_readable_consumer_group(generations):
         why = "the data of some members could not be decoded"
         if kinds := {one.protocol_type for one in generations} - {"", CONSUMER_PROTOCOL_TYPE}:
-            why = f"its members are not consumers ({', '.join(sorted(kinds))})"
+            other = f"its members are not consumers ({', '.join(sorted(kinds))})"
+            why = _NO_POLICY.get(generations[-1].protocol_type, other)
         return advise_uncompared(
             generations[0].group, generations, rebalances, why, health=evidence.health
         )
@@ -264,7 +260,7 @@ def advise_group(
         recommendation=case.recommendation(verdict, best, actions),
         saving_ms=case.saved_by(best) if verdict == CHANGE else None,
         actions=actions,
-        setting_libraries=case.setting_libraries(verdict, best, actions),
+        setting_libraries=case.setting_libraries(actions),
     )
 
 
@@ -293,7 +289,7 @@ def advise_uncompared(  # noqa: PLR0913 (all but four are options)
         if number:
             happened = f"The group rebalanced {_count_times(number)}."
     if to_do is None:
-        to_do = f"Rota cannot compare policies: {why}."
+        to_do = f"No advice on the policy: {why}."
     actions: tuple[Action, ...] = ()
     if health is not None and is_bad:
         actions = (make_health_repair(health, generations[-1] if generations else None),)
@@ -516,7 +512,7 @@ class _AdviceCase:
             since, until = pattern.since, pattern.until
             until = since if pattern.times == 1 and pattern.pattern in _SHORT_PATTERNS else until
             clauses.append(f"{pattern.text} {format_minutes(since, until)}")
-        if not self._other_patterns:
+        if not clauses:
             clauses.append(self._describe_rebalances())
         downtime = self._describe_downtime()
         if _sentence_length([clauses[0], downtime]) > SENTENCE_LENGTH:
@@ -553,6 +549,9 @@ class _AdviceCase:
                 text += f", mostly {self._describe_reason(DowntimeReason(reason))}"
         if total.not_polled_ms:
             text += f", and {format_rounded_duration(total.not_polled_ms)} without polls"
+        if with_reason and total.shut_down_ms >= MIN_SAVED:
+            closed = format_rounded_duration(total.shut_down_ms)
+            text += f", not counting {closed} after all members had closed"
         return text
 
     def _describe_reason(self, reason: DowntimeReason) -> str:
@@ -575,13 +574,11 @@ class _AdviceCase:
 
         return offer_libraries(self._clients, is_able)
 
-    def setting_libraries(
-        self, verdict: str, best: PolicyTotal, actions: Sequence[Action]
-    ) -> tuple[str, ...]:
+    def setting_libraries(self, actions: Sequence[Action]) -> tuple[str, ...]:
         """Returns the libraries that a step names, the group's own first."""
         steps = [step for one in actions for step in one.steps]
         named = {name for step in steps for name in (*step.libraries, *step.settings)}
-        names = (one.name for one in self.offered_libraries(verdict, best))
+        names = (one.name for one in offer_libraries(self._clients, lambda _: True))
         return tuple(name for name in names if name in named)
 
     def actions(self, verdict: str, best: PolicyTotal) -> Iterator[Action]:
@@ -727,7 +724,7 @@ class _AdviceCase:
                     text=text,
                     settings={
                         one.name: setting
-                        for one in offer_libraries(self._clients, lambda _: False)
+                        for one in offer_libraries(self._clients, lambda _: True)
                         if (setting := one.consumer_protocol_setting("uniform"))
                     },
                 ),
@@ -801,8 +798,8 @@ class _AdviceCase:
             return f"{text} nothing: the replay differs too much from the measured downtime"
         least = min((one.downtime for one in self._totals.values()), default=self.used.downtime)
         if least < self._current_total.downtime:
-            uncertain = format_rounded_duration(self.uncertainty)
-            return f"{keep}: no other policy saves more than the replay may be wrong, {uncertain}"
+            text = f"{keep}: no other policy saves more than the uncertainty of the replay"
+            return f"{text}, {format_rounded_duration(self.uncertainty)}"
         return f"{keep}: no other policy has less downtime"
 
 
@@ -858,8 +855,7 @@ def _sentence_length(clauses: Iterable[str]) -> int:
     return len(_TIME.sub("00:00", "; ".join(clauses))) + 1
 
 
-#: A time whose date the report leaves out.
-_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\dZ")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\dZ")  # a time whose date the report leaves out
 #: Names begin with a small letter also at the start of a sentence.
 _FIRST_WORDS = frozenset(("a", "all", "an", "keep", "members", "no", "nothing", "perhaps", "the"))
 

@@ -48,13 +48,10 @@ MAX_ASSIGNMENT_DELAY = 500
 MAX_CLOSE_TIME = 250
 #: A last gap below this share of the gaps before breaks the rhythm of automatic commits.
 CLOSE_COMMIT_SHARE = 0.995
-#: Used for a restart if nothing is known of it, or of an earlier one.
-USUAL_RESTART_TIME = 10_000
-#: Members of one deploy return within this time of each other.
-MAX_RESTART_GAP = 60_000
+USUAL_RESTART_TIME = 10_000  # used for a restart if nothing is known of it, or of an earlier one
+MAX_RESTART_GAP = 60_000  # members of one deploy return within this time of each other
 AUTO_COMMIT_INTERVAL = 5_000
-#: The least number of gaps between commits that show a rhythm.
-MIN_COMMITS = 3
+MIN_COMMITS = 3  # the least number of gaps between commits that show a rhythm
 #: A member that missed this many regular commits crashed, hung, or is a static one that closed.
 MISSED_COMMITS = 3
 #: The longer gaps between automatic commits, as a multiple of the shorter ones (quartiles).
@@ -89,14 +86,10 @@ class ConsumptionEnd(NamedTuple):
     reason: DowntimeReason
     member: GenerationMember
     evidence: EvidenceType
-    #: The time of its last poll, if it polled too late.
-    last_poll: TimeBounds | None = None
-    #: The last commit of a static member shows that it was closed.
-    is_closed: bool = False
-    #: Nothing shows whether a static member was closed or crashed.
-    is_guess: bool = False
-    #: The last sign of life of a member whose session expired.
-    session_start: int | None = None
+    last_poll: TimeBounds | None = None  # the time of its last poll, if it polled too late
+    is_closed: bool = False  # the last commit of a static member shows that it was closed
+    is_guess: bool = False  # nothing shows whether a static member was closed or crashed
+    session_start: int | None = None  # the last sign of life of a member whose session expired
 
     @property
     def is_leave(self) -> bool:
@@ -124,8 +117,7 @@ class RebalancePhases:
     start: TimeBounds
     joined: int
     assigned: int
-    #: The broker's log has the start.
-    is_stated: bool
+    is_stated: bool  # the broker's log has the start
     #: The member whose JoinGroup request started it: it revoked its partitions before.
     caller: str | None = None
 

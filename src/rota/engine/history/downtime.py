@@ -87,8 +87,7 @@ from rota.engine.history.heartbeats import Heartbeats, find_heartbeats
 from rota.engine.history.lag import EndOffsets
 from rota.engine.history.rebalances import EAGER_STRATEGIES, gave_up_everything
 
-#: Incarnation and offset of a generation.
-Position: TypeAlias = tuple[int, int]
+Position: TypeAlias = tuple[int, int]  # incarnation and offset of a generation
 
 #: Somebody has shut down a group on purpose if all members close and stay away for longer.
 SHUT_DOWN_AFTER = 30 * MINUTE
@@ -107,10 +106,8 @@ class DowntimeTotal:
     downtime_ms: int = 0
     downtime_at_least_ms: int = 0
     downtime_at_most_ms: int = 0
-    #: The time in which owners did not poll; not part of the others.
-    not_polled_ms: int = 0
-    #: None: no log end is known.
-    delayed_records: int | None = None
+    not_polled_ms: int = 0  # the time in which owners did not poll; not part of the others
+    delayed_records: int | None = None  # None: no log end is known
     added_lag_ms: int | None = None
     by_reason: Mapping[str, int] = field(default_factory=dict)
 
@@ -152,8 +149,7 @@ def sum_downtime(found: Iterable[Downtime]) -> DowntimeTotal:
 class EventTimes:
     """When a rebalance, or the return of a static member, happened: input of the what-if."""
 
-    #: When the members were called to join.
-    start: int
+    start: int  # when the members were called to join
     joined: int
     assigned: int
     gone: Mapping[str, ConsumptionEnd]
@@ -171,8 +167,7 @@ class GroupDowntime:
     found: list[Downtime]
     events: Mapping[int, EventTimes] = field(default_factory=dict)
     heartbeats: Heartbeats = field(default_factory=Heartbeats)
-    #: The end of the evidence.
-    until: int | None = None
+    until: int | None = None  # the end of the evidence
     #: Records per millisecond that arrive in each partition; empty: no log ends are known.
     arrival_rates: Mapping[TopicAndPartition, float] = field(default_factory=dict)
 

@@ -42,8 +42,7 @@ class PassingMember(NamedTuple):
     member_id: str
     joined: int
     gone: int
-    #: Its session ended; otherwise it left.
-    is_crash: bool = False
+    is_crash: bool = False  # its session ended; otherwise it left
 
 
 def client_of(member_id: str) -> str:

@@ -79,8 +79,7 @@ class HealthSettings:
     #: Twice the default of ``max.poll.interval.ms``: a member may work that long on one poll.
     minimum_time: int = 10 * MINUTE
     intervals: int = 3
-    #: Half an hour: shorter peaks of the traffic are usual.
-    growth_time: int = 30 * MINUTE
+    growth_time: int = 30 * MINUTE  # half an hour: shorter peaks of the traffic are usual
     material_time: int = MINUTE
     stable_time: int = MINUTE
     rebalances_per_change: int = 2
@@ -105,8 +104,7 @@ class _Problem(NamedTuple):
     health: GroupHealth
     since: int
     until: int
-    #: None: the whole group.
-    topic: str | None
+    topic: str | None  # None: the whole group
     partition: int | None
     reason: str
     offset: int | None = None
@@ -114,21 +112,18 @@ class _Problem(NamedTuple):
 
 class _Wait(NamedTuple):
     number: int
-    #: When the first record arrived that had to wait.
-    since: int
+    since: int  # when the first record arrived that had to wait
     until: int
     moved_at: int
     offset: int
-    #: Records that arrived since then, and those that waited at the end.
-    arrived: int
+    arrived: int  # records that arrived since then, and those that waited at the end
     left: int
 
 
 class _Presence(NamedTuple):
     since: int
     until: int
-    #: Whether the group had members; None: it was deleted.
-    has_members: bool | None
+    has_members: bool | None  # whether the group had members; None: it was deleted
 
     @property
     def length(self) -> int:
@@ -139,8 +134,7 @@ class _Absence(NamedTuple):
     """A time without members in which partitions waited."""
 
     part: _Presence
-    #: When the first partition began to wait, and until when the last one waited.
-    since: int
+    since: int  # when the first partition began to wait, and until when the last one waited
     until: int
     #: Records that waited at the start of the time without members, and at the end of the waiting.
     lag_before: int
@@ -167,8 +161,9 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
 ) -> GroupHealthStatus:
     """Returns a group's health at ``until`` and its worst; ``partitions`` number the commits."""
     settings = settings or HealthSettings()
-    if generations and generations[-1].kind is GroupType.SHARE:
-        return _unknown_health(group, SHARE_REASON)
+    is_share = bool(generations) and generations[-1].kind is GroupType.SHARE
+    if is_share:
+        generations = ()
     history = _History(partitions, commits, ends, generations, until, settings)
     waits = [*history.find_waiting_problems()]
     problems = [
@@ -178,7 +173,7 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
         *history.find_growing_lag(),
     ]
     order = sorted(problems, key=_compare_problems, reverse=True)
-    unknown = history.explain_unknown()
+    unknown = SHARE_REASON if is_share else history.explain_unknown()
     waiting = history.waiting_at(until)
     last_end = None if unknown else max((each.until for each in problems), default=None)
     calm = GroupHealth.UNKNOWN if unknown else GroupHealth.OK
@@ -205,24 +200,6 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
         worst_topic=worst_topic,
         worst_partition=worst_partition,
         worst_reason=worst_reason,
-    )
-
-
-def _unknown_health(group: str, reason: str) -> GroupHealthStatus:
-    return GroupHealthStatus(
-        group=group,
-        health=GroupHealth.UNKNOWN,
-        since=None,
-        topic=None,
-        partition=None,
-        lag=None,
-        reason=reason,
-        worst=GroupHealth.UNKNOWN,
-        worst_since=None,
-        worst_until=None,
-        worst_topic=None,
-        worst_partition=None,
-        worst_reason=reason,
     )
 
 

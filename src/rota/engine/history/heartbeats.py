@@ -34,17 +34,14 @@ _SHARES = np.linspace(0, 1, 41)
 #: Least evidence for a heartbeat interval, and what an unusual one loses (logarithms of
 #: likelihoods); share of join phases that wait for a late member.
 MIN_FIT, UNUSUAL, LATE_SHARE = 4.0, 2.0, 0.1
-#: Intervals are set to multiples of this, or to a third of the session.
-HEARTBEAT_STEP = 500
+HEARTBEAT_STEP = 500  # intervals are set to multiples of this, or to a third of the session
 #: The longest interval that is tried, besides a third of the session.
 MAX_HEARTBEAT_INTERVAL = 60_000
-#: Heartbeats of more members are never spread evenly: so many count as independent.
-MAX_SPREAD = 30
+MAX_SPREAD = 30  # heartbeats of more members are never spread evenly: so many count as independent
 ENOUGH_JOINS = 500
 #: The number of heartbeats after which drift can be measured, and the usual delay of a request.
 ENOUGH_BEATS, USUAL_LATENESS = 4, 30
-#: Time for a request and its response, and for work between two heartbeats.
-HEARTBEAT_SLACK = 100
+HEARTBEAT_SLACK = 100  # time for a request and its response, and for work between two heartbeats
 #: The usual time from a member's revocation until it has joined, and the longest for callbacks.
 JOIN_TIME, MAX_JOIN_TIME = 8, 1_000
 MIN_REVOCATIONS, ENOUGH_REVOCATIONS = 2, 20
@@ -75,8 +72,7 @@ class HeartbeatWaits(NamedTuple):
     mean_rest: int
     #: In a longer join phase the members that revoked their partitions wait for later ones.
     limit: int
-    #: A longer join phase waits for a late or a dead member.
-    longest_possible: int
+    longest_possible: int  # a longer join phase waits for a late or a dead member
 
     def mean_revoked_time(self, join_time: int) -> int:
         """Returns the mean time from a member's revocation until all members have joined."""
@@ -98,10 +94,8 @@ class Heartbeats:
     """
 
     interval: int = HEARTBEAT_INTERVAL
-    #: The history shows the interval, and so when heartbeats are due.
-    is_known: bool = False
-    #: The largest time by which one is late.
-    drift: int = HEARTBEAT_DRIFT
+    is_known: bool = False  # the history shows the interval, and so when heartbeats are due
+    drift: int = HEARTBEAT_DRIFT  # the largest time by which one is late
     session: int = DEFAULT_SESSION_TIMEOUT
     #: The time from a member's revocation until it has joined or left: its callbacks run in it.
     join_time: int = JOIN_TIME

@@ -719,8 +719,7 @@ def list_advised_ownership(
     layout = index.layout
     owners: IntArray = np.full(layout.size, UNASSIGNED, dtype=np.int32)
     since = np.zeros(layout.size, dtype=np.int64)
-    #: Partition position, owner, since, until.
-    spans: list[tuple[int, int, int, int | None]] = []
+    spans: list[tuple[int, int, int, int | None]] = []  # partition position, owner, since, until
     now = -END_OF_TIME
     for at, new in changes:
         now = max(now, at)  # a timestamp may go back

@@ -49,36 +49,29 @@ class Absence(NamedTuple):
 
     number: int
     since: int
-    #: The broker waits for the end of its session.
-    is_silent: bool = False
+    is_silent: bool = False  # the broker waits for the end of its session
     session: int = DEFAULT_SESSION_TIMEOUT
 
 
 class WhatIfRebalance(NamedTuple):
     incarnation: int
     generation: int
-    #: The time in the journal; unique among the rows of a generation.
-    at: int
+    at: int  # the time in the journal; unique among the rows of a generation
     #: The group after the rebalance; None: no rebalance, a static member returned.
     snapshot: GroupSnapshot | None
     #: Members, subscriptions or partition counts changed: else a KIP-848 group has no rebalance.
     is_needed: bool = True
-    #: The state before is unknown or no longer matters.
-    starts_new_incarnation: bool = False
+    starts_new_incarnation: bool = False  # the state before is unknown or no longer matters
     #: The snapshots of earlier rounds of the same cooperative rebalance, without repetitions.
     earlier_snapshots: tuple[GroupSnapshot, ...] = ()
-    #: The first known state instead of a rebalance.
-    is_start: bool = False
+    is_start: bool = False  # the first known state instead of a rebalance
     #: When members are called to join, and the time until all have joined and are assigned.
     start: int = 0
     join_time: int = 0
     sync_time: int = 0
-    #: The time since the rebalance before; None: not known.
-    since_last: int | None = None
-    #: The time for which the members really waited for a late or a dead member.
-    late_time: int = 0
-    #: The same for the second round of a cooperative rebalance.
-    second_late_time: int = 0
+    since_last: int | None = None  # the time since the rebalance before; None: not known
+    late_time: int = 0  # the time for which the members really waited for a late or a dead member
+    second_late_time: int = 0  # the same for the second round of a cooperative rebalance
     #: The members whose partitions nobody consumes until this rebalance.
     gone: tuple[Absence, ...] = ()
 
@@ -264,8 +257,7 @@ class RowTimes:
 
 class ProcessEventType(enum.Enum):
     STARTED = "started"
-    #: It closed its consumer, or left because it polled too late.
-    CLOSED = "closed"
+    CLOSED = "closed"  # it closed its consumer, or left because it polled too late
     CRASHED = "crashed"
     #: Another reason for a rebalance: new topics or partitions, or a call by a member.
     CHANGED = "changed"
@@ -282,10 +274,8 @@ class ProcessEvent(NamedTuple):
     application: str = ""
     #: The last sign of life of a process that crashed, or whose session ended; 0: not known.
     session_start: int = 0
-    #: The time for which the rebalance that followed waited for a late member.
-    late_time: int = 0
-    #: Nothing shows whether it was closed or crashed.
-    is_guess: bool = False
+    late_time: int = 0  # the time for which the rebalance that followed waited for a late member
+    is_guess: bool = False  # nothing shows whether it was closed or crashed
     #: The events that are delayed together, 0 if none: a rolling deploy, or repeated slow polls.
     sequence: int = 0
     #: Time of the first assignment of a process that never polled after it; 0: it polled later.
@@ -302,8 +292,7 @@ def list_process_events(
     clients = _list_clients(history, names)
     events: list[ProcessEvent] = []
     present: dict[str, GenerationMember] = {}
-    #: When each member first had partitions.
-    assigned_at: dict[str, int] = {}
+    assigned_at: dict[str, int] = {}  # when each member first had partitions
     incarnation, last, returned = -1, 0, 0
     for row, counted in enumerate(history):
         event = counted.event
@@ -390,8 +379,7 @@ def _join_slow_polls(
     joined: list[ProcessEvent | None] = list(events)
     started: dict[str, int] = {}
     sequences: dict[str, int] = {}
-    #: The sequences of processes that have left and will start again.
-    away: dict[str, int] = {}
+    away: dict[str, int] = {}  # the sequences of processes that have left and will start again
     for place, event in enumerate(events):
         name = event.member.member_id if event.member is not None else ""
         if event.type is ProcessEventType.STARTED:
@@ -495,8 +483,7 @@ def _list_rounds(event: MembershipEvent) -> Sequence[Generation]:
 
 class _Client(NamedTuple):
     member: GenerationMember
-    #: None: the client id does not tell its members apart.
-    application: str | None
+    application: str | None  # None: the client id does not tell its members apart
     gone_at: int | None = None
 
 

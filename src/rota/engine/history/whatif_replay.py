@@ -65,10 +65,8 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 
 END_OF_TIME = 2**62
-#: A consumer that closes gives up its LeaveGroup request after this time.
-CLOSE_TIMEOUT = 30_000
-#: Two rounds end a cooperative rebalance, unless the strategy is unstable.
-MAX_ROUNDS = 8
+CLOSE_TIMEOUT = 30_000  # a consumer that closes gives up its LeaveGroup request after this time
+MAX_ROUNDS = 8  # two rounds end a cooperative rebalance, unless the strategy is unstable
 
 
 class MoveCounts(NamedTuple):
@@ -82,8 +80,7 @@ NO_MOVES = MoveCounts(0, 0, 0)
 
 
 class DowntimeCost(NamedTuple):
-    #: In partition-milliseconds.
-    downtime: int = 0
+    downtime: int = 0  # in partition-milliseconds
     delayed: float = 0
 
     def __add__(self, other: object) -> DowntimeCost:
@@ -133,10 +130,8 @@ class PolicyOutcome(NamedTuple):
 
     incarnation: int
     generation: int
-    #: Unique among the rows of a generation.
-    at: int
-    #: None: no rebalance.
-    happens_at: int | None
+    at: int  # unique among the rows of a generation
+    happens_at: int | None  # None: no rebalance
     placed: SnapshotPlacement
     moves: MoveCounts
     cost: DowntimeCost
@@ -163,12 +158,10 @@ def count_round_moves(
 
 class CooperativeRound(NamedTuple):
     owners: IntArray
-    #: The target, with the partitions that wait for the next round.
-    placed: SnapshotPlacement
+    placed: SnapshotPlacement  # the target, with the partitions that wait for the next round
     #: The partitions that the round takes away, by number of the index.
     moving: npt.NDArray[np.bool_]
-    #: The number of partitions that are no longer subscribed to.
-    unsubscribed: int
+    unsubscribed: int  # the number of partitions that are no longer subscribed to
 
 
 def run_cooperative_round(
@@ -317,11 +310,9 @@ class _Phase(NamedTuple):
 
     start: int
     row: int
-    #: When each member learns of it.
-    heard: Int64Array
+    heard: Int64Array  # when each member learns of it
     late_time: int = 0
-    #: The end of the initial delay of a group without members.
-    delay_until: int = 0
+    delay_until: int = 0  # the end of the initial delay of a group without members
     #: The owners before the rebalance, and what its earlier rounds revoked and cost (cooperative).
     owners: IntArray | None = None
     revoked: int = 0

@@ -17,9 +17,6 @@ the next poll, and the next join starts without a generation.
 **fenced** (another process uses its group.instance.id) and **left** (the application has closed)
 have no way back. A fenced member can only be closed.
 
-A response counts only if the member still waits for it, so late, repeated and reordered responses
-are ignored.
-
 ``MEMBER_TRANSITIONS`` lists all legal transitions; :meth:`MemberSession.transition_to` is the only
 place that changes the state. What each call, response and timer does in each state is a table of
 ``docs/state_outcomes.py``. A test drives a member into every cell, and docs/architecture.md shows
@@ -231,7 +228,7 @@ class MemberSession:
         self.state = MemberState.UNJOINED
         self.identity = NO_IDENTITY
         self.coordinator_known = False
-        #: Requests in flight; a response to any other request is ignored.
+        #: Requests in flight; a late or repeated response to any other request is ignored.
         self.in_flight: dict[int, SentRequest] = {}
         #: Requests that were in flight when the coordinator was lost.
         self.abandoned_requests: list[tuple[int, SentRequest]] = []

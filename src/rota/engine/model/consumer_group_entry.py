@@ -1,6 +1,8 @@
-"""Journal entries of consumer groups (KIP-848). Kafka writes one for each part of a group's state.
+"""Journal entries of consumer groups (KIP-848): Kafka writes one entry for each part of a group's
+state.
 
-The assignment entries name topics by their topic id. A broker does not load this module.
+The assignment entries name topics by their topic id. Entries of share and streams groups that have
+the same meaning are subclasses. A broker does not load this module.
 """
 
 from __future__ import annotations
@@ -10,19 +12,52 @@ from typing import TypeAlias
 
 from rota.engine.model.request import JoinGroupProtocol
 
+#: The member has its target; must revoke partitions first; waits for others to revoke theirs.
+STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS = 0, 1, 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupMetadataEntry:
-    """The epoch of a consumer group. It rises when the members, or the topics they read, change."""
+class GroupRecord:
+    """A record whose key has a group."""
 
     group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRecord(GroupRecord):
+    """A record whose key has a group and a member."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRecord(MemberRecord):
+    """A member, with its client."""
+
+    rack: str | None
+    client_id: str
+    client_host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentAssignmentEntry(MemberRecord):
+    """What is assigned to a member now."""
+
+    epoch: int
+    previous_epoch: int
+    state: int = STABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMetadataEntry(GroupRecord):
+    """The epoch of a group. It rises when the members, or the topics they read, change."""
+
     epoch: int
     metadata_hash: int = 0  # of the subscribed topics; 0 where it is not known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupMetadataTombstone:
-    group: str
+class ConsumerGroupMetadataTombstone(GroupRecord):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +68,8 @@ class PartitionRacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMetadataTopic:
+    """A topic as the group last saw it."""
+
     topic_id: bytes
     topic: str
     partition_count: int
@@ -40,16 +77,14 @@ class PartitionMetadataTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionMetadataEntry:
-    """The topics of a group. Since Kafka 4.1 ConsumerGroupMetadataEntry has a hash of them."""
+class PartitionMetadataEntry(GroupRecord):
+    """The topics of a group. Since Kafka 4.1 the entry of the epoch has a hash of them."""
 
-    group: str
     topics: tuple[PartitionMetadataTopic, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionMetadataTombstone:
-    group: str
+class PartitionMetadataTombstone(GroupRecord):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +96,10 @@ class ClassicMemberMetadata:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberMetadataEntry:
-    group: str
-    member_id: str
+class MemberMetadataEntry(ClientRecord):
+    """A member of a consumer group, with its subscription."""
+
     group_instance_id: str | None
-    rack: str | None
-    client_id: str
-    client_host: str
     topics: tuple[str, ...]
     regex: str | None
     rebalance_timeout: int
@@ -75,24 +107,20 @@ class MemberMetadataEntry:
     classic: ClassicMemberMetadata | None = None  # only for a member that uses the classic protocol
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberMetadataTombstone:
-    group: str
-    member_id: str
+class MemberMetadataTombstone(MemberRecord):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetAssignmentMetadataEntry:
+class TargetAssignmentMetadataEntry(GroupRecord):
     """The epoch that the target assignment was computed for."""
 
-    group: str
     epoch: int
     timestamp: int = 0  # the time of the computation; 0 if unknown (before Kafka 4.3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetAssignmentMetadataTombstone:
-    group: str
+class TargetAssignmentMetadataTombstone(GroupRecord):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,18 +130,14 @@ class TargetAssignmentTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetAssignmentMemberEntry:
+class TargetAssignmentMemberEntry(MemberRecord):
     """The partitions that a member owns once all members have revoked the others' partitions."""
 
-    group: str
-    member_id: str
     topics: tuple[TargetAssignmentTopic, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetAssignmentMemberTombstone:
-    group: str
-    member_id: str
+class TargetAssignmentMemberTombstone(MemberRecord):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,32 +148,20 @@ class CurrentAssignmentTopic:
     epochs: tuple[int, ...] | None = ()
 
 
-#: The member has its target; must revoke partitions first; waits for others to revoke theirs.
-STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS = 0, 1, 2
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurrentMemberAssignmentEntry:
+class CurrentMemberAssignmentEntry(CurrentAssignmentEntry):
     """The partitions that a member owns or must revoke. A static member that left has epoch -2."""
 
-    group: str
-    member_id: str
-    epoch: int
-    previous_epoch: int
-    state: int = STABLE
     assigned: tuple[CurrentAssignmentTopic, ...] = ()
     revoking: tuple[CurrentAssignmentTopic, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurrentMemberAssignmentTombstone:
-    group: str
-    member_id: str
+class CurrentMemberAssignmentTombstone(MemberRecord):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegularExpressionEntry:
-    group: str
+class RegularExpressionEntry(GroupRecord):
     regex: str
     topics: tuple[str, ...]
     version: int  # the version of the cluster metadata that the expression was matched against
@@ -157,11 +169,11 @@ class RegularExpressionEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegularExpressionTombstone:
-    group: str
+class RegularExpressionTombstone(GroupRecord):
     regex: str
 
 
+#: What Kafka's coordinator writes of consumer groups (KIP-848).
 ConsumerGroupEntry: TypeAlias = (
     ConsumerGroupMetadataEntry
     | ConsumerGroupMetadataTombstone

@@ -15,7 +15,7 @@ from rota.engine.model.topic import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from rota.engine.model.consumer_group_entry import ConsumerGroupEntry
-    from rota.engine.model.share_streams_entry import ShareGroupEntry, StreamsGroupEntry
+    from rota.engine.model.share_streams_entry import ShareRecord, StreamsRecord
 
 NO_TIMESTAMP = -1
 
@@ -91,5 +91,5 @@ class UnparsedEntry:
 
 
 JournalEntry: TypeAlias = (
-    "ClassicEntry | ConsumerGroupEntry | ShareGroupEntry | StreamsGroupEntry | UnparsedEntry"
+    "ClassicEntry | ConsumerGroupEntry | ShareRecord | StreamsRecord | UnparsedEntry"
 )

@@ -44,8 +44,7 @@ from rota.errors import InputError
 HEARTBEAT_INTERVAL = 5 * SECOND
 SESSION_TIMEOUT = 45 * SECOND
 ASSIGNMENT_INTERVAL = SECOND
-#: The epoch of a new group, before its first member.
-FIRST_EPOCH = 1
+FIRST_EPOCH = 1  # the epoch of a new group, before its first member
 #: The time in which a member commits and revokes partitions, or starts to read new ones.
 RECONCILIATION_MS = (80, 400)
 REQUEST_MS = (2, 5)
@@ -77,8 +76,7 @@ class _Member:
     commit: ScheduledAction
     sent_at: int = 0
     saved: _SavedState = _NEW_MEMBER
-    #: The partitions that the process reads.
-    owned: frozenset[TopicPartition] = frozenset()
+    owned: frozenset[TopicPartition] = frozenset()  # the partitions that the process reads
 
 
 class _RecordNumbers(NamedTuple):
@@ -371,8 +369,7 @@ class ShareGroupSimulation(ConsumerGroupSimulation):
     numbers = _RecordNumbers(epoch=11, member=10, target=12, member_target=13, member_state=14)
     #: The partitions with a share state; others are not assigned.
     _initialized: Sequence[TopicPartition] = ()
-    #: Partitions were initialized after the last heartbeat.
-    _has_new_partitions = False
+    _has_new_partitions = False  # partitions were initialized after the last heartbeat
 
     def _start(self, name: str) -> None:
         super()._start(name)

@@ -46,9 +46,7 @@ class Traffic:
         failing: Mapping[TopicPartition, int] | None = None,
         seed: int | None = None,
     ) -> None:
-        """Sets the rates.
-
-        :param rates: records per hour in each partition of a topic, in an average hour
+        """:param rates: records per hour in each partition of a topic, in an average hour
         :param hours: the traffic in each hour of the day, in per cent of the average hour
         :param since: the time of the first records; 0 is a midnight
         :param created: the creation times of partitions that were created later

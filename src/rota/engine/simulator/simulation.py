@@ -1,8 +1,5 @@
-"""``rota.simulate``: runs a scenario and returns what happened.
-
-:class:`ScenarioRunner` builds a world and schedules the scenario's events in it. :func:`simulate`
-then finds the rebalances and the downtime in what a real group would leave: its journal, its
-commits and the broker's log.
+"""``rota.simulate``: runs a scenario; finds the rebalances and the downtime in what a real group
+would leave: its journal, its commits and the broker's log.
 """
 
 from __future__ import annotations
@@ -188,11 +185,11 @@ class ScenarioRunner:
                 assert_never(event)
 
     def _stop_coordinator(self, down: int) -> None:
-        if self.world.coordinator is None:
+        if self.world.broker.coordinator is None:
             self._add_note("the coordinator is down already")
         else:
-            self.world.stop_coordinator()
-            self._later(down, partial(self.world.start_coordinator, COORDINATOR_LOAD_TIME))
+            self.world.broker.stop()
+            self._later(down, partial(self.world.broker.start, COORDINATOR_LOAD_TIME))
 
     def _for_each(
         self, names: tuple[str, ...], what: str, act: Callable[[SimulatedProcess], None]
@@ -562,7 +559,7 @@ def simulate(  # noqa: PLR0913 (all but one are options)
         unread=unread,
         failed=_failed_processes(world.trace),
         trace=tuple(world.trace),
-        journal=tuple(world.journal),
+        journal=tuple(world.broker.journal),
         notes=(*runner.notes, *_error_notes(world.trace), *_unread_notes(unread, unsubscribed)),
     )
 

@@ -64,8 +64,7 @@ COUNT_COLUMNS = (
 
 #: Starts, as milliseconds before the end: stated, earliest and latest.
 START_COLUMNS = (("took", "started_at"), ("most", "earliest_start"), ("least", "latest_start"))
-#: What tells rebalances of a group apart.
-REBALANCE_KEY = ("incarnation", "to_generation")
+REBALANCE_KEY = ("incarnation", "to_generation")  # what tells rebalances of a group apart
 STOP_KEY = ("since", "until", "reason", *REBALANCE_KEY)
 NAME_COLUMNS = (
     *("cause", "evidence", "likely", "reason", "strategy", "rollout", "kind", "protocol"),
@@ -147,12 +146,10 @@ class _GroupRows:
     """The rows of one group."""
 
     ownership: pa.Table
-    #: None: no change is advised.
-    advised_ownership: pa.Table | None
+    advised_ownership: pa.Table | None  # None: no change is advised
     rebalances: pa.Table
     replayed: pa.Table
-    #: Of gold/downtime.
-    stops: pa.Table
+    stops: pa.Table  # of gold/downtime
 
 
 class _ChartBuilder:
@@ -416,8 +413,7 @@ def _rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(table[name].to_pylist() for name in columns), strict=True)
 
 
-#: Number of time buckets in a chart; each shows the largest lag in its time.
-LAG_BUCKETS = 240
+LAG_BUCKETS = 240  # number of time buckets in a chart; each shows the largest lag in its time
 #: Number of partitions of a group with their own lag: those with the largest. If the page has many
 #: groups, each has fewer.
 PARTITIONS_WITH_LAG, SERIES_PER_PAGE = 12, 3_000
@@ -459,14 +455,10 @@ class LagSeries:
     while a group reads nothing. Lag in records is the same in all buckets of a run.
     """
 
-    #: The width of a bucket, in milliseconds.
-    step: int
-    #: False: records, because no ages are known.
-    in_seconds: bool
-    #: Number of buckets in each run.
-    run_lengths: list[int]
-    #: Lag in the last bucket of each run; None: unknown.
-    run_ends: list[float | None]
+    step: int  # the width of a bucket, in milliseconds
+    in_seconds: bool  # False: records, because no ages are known
+    run_lengths: list[int]  # number of buckets in each run
+    run_ends: list[float | None]  # lag in the last bucket of each run; None: unknown
     #: The lag of a run may be larger: the record was there before the first sample.
     at_least: list[bool]
 
@@ -634,8 +626,7 @@ def _round_lag(amount: float, many: int) -> float | None:
     return int(rounded) if rounded.is_integer() else rounded
 
 
-#: Column with the position of a row's group in a list of groups.
-POSITION = "place"
+POSITION = "place"  # column with the position of a row's group in a list of groups
 
 
 def add_group_positions(table: pa.Table, names: Sequence[str]) -> pa.Table:

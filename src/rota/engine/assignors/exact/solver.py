@@ -14,9 +14,6 @@ everything is decided on counts of (pool, member). `solve_exactly` takes these s
    locality first. The prices at its end tell which arcs the most local assignments use; the second
    flow, for ownership, runs on those alone.
 4. `counts_to_owners`: from counts to partitions.
-
-`FewestMoves` answers how many moves were necessary. `engine.assignors.certificate` checks a result
-without any of this code.
 """
 
 from __future__ import annotations
