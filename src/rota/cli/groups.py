@@ -174,7 +174,6 @@ class GroupLags:
 
     @property
     def uncommitted_records(self) -> int:
-        """The number of records in partitions without a committed offset."""
         return sum(each.uncommitted for each in self.partitions)
 
     @property
@@ -184,11 +183,8 @@ class GroupLags:
 
     @property
     def worst(self) -> PartitionLag | None:
-        """The partition with the largest lag; None if there is no lag."""
-        lags = [
-            (each.lag, each) for each in self.partitions if each.lag is not None and each.lag > 0
-        ]
-        return max(lags, key=lambda pair: pair[0], default=(0, None))[1]
+        lagging = (each for each in self.partitions if each.lag is not None and each.lag > 0)
+        return max(lagging, key=lambda each: each.lag or 0, default=None)
 
 
 def list_groups(args: argparse.Namespace) -> bool:
