@@ -302,7 +302,6 @@ def _print_partitions(simulation: Simulation, limit: int) -> None:
 
 
 def rebalance_reason(rebalance: SimulatedRebalance) -> str:
-    """Returns why a rebalance began, and which members it waited for."""
     waits = (
         f"waited {wait.time / 1000:.0f}s for {list_first_names(wait.members) or 'the assignment'}, "
         f"which {wait.why}"
@@ -420,7 +419,6 @@ def _print_reasons(simulations: Sequence[Simulation]) -> None:
 
 
 def _merge_notes(simulations: Sequence[Simulation]) -> list[str]:
-    """Returns each note once, with its policies unless it holds for all of them."""
     policies_by_note: dict[str, list[str]] = {}
     for simulation in simulations:
         for note in simulation.notes:

@@ -59,7 +59,6 @@ class Claims:
     generation: IntArray
 
     def subscribed_rows(self) -> tuple[IntArray, IntArray]:
-        """Returns partitions and members of the rows whose member still subscribes."""
         if self.subscribed.all():
             return self.partition, self.member
         return self.partition[self.subscribed], self.member[self.subscribed]

@@ -77,8 +77,6 @@ MAX_GENERATION = 2**31 - 1
 
 @dataclass(slots=True, eq=False)
 class ClassicGroupMember:
-    """A member of a classic group, as the coordinator knows it."""
-
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -221,13 +219,11 @@ class ClassicGroup:
         self.set_waiting_join(member, token)
 
     def set_waiting_join(self, member: ClassicGroupMember, token: int) -> None:
-        """Stores the token of a JoinGroup that waits for the end of the join phase."""
         assert member.join_token is None
         self.waiting_join_count += 1
         member.join_token = token
 
     def take_waiting_join(self, member: ClassicGroupMember) -> int | None:
-        """Removes and returns the token of the waiting JoinGroup, or None."""
         token = member.join_token
         if token is not None:
             self.waiting_join_count -= 1

@@ -171,7 +171,6 @@ class ConsumptionEndFinder:
     def read_round(
         self, before: Generation | None, after: Generation, phases: RebalancePhases
     ) -> None:
-        """Notes when the members joined a round of a rebalance."""
         joined = [member.member_id for member in after.members]
         waited = phases.joined - phases.start.estimate if phases.is_stated else 0
         timeouts = (member.rebalance_timeout or 0 for member in after.members)
@@ -190,7 +189,6 @@ class ConsumptionEndFinder:
             self._phases |= dict.fromkeys(joined, times)
 
     def read_regained(self, ended: Mapping[TopicAndPartition, ConsumptionEnd], at: int) -> None:
-        """Notes the partitions that have an owner again."""
         for pair, end in ended.items():  # the journal's clock may go back
             self._regained[pair] = (end.time.earliest, max(at, self.regained_at(pair)))
 
@@ -332,7 +330,6 @@ class ConsumptionEndFinder:
         phases: RebalancePhases,
         explanation: Explanation,
     ) -> ConsumptionEnd:
-        """Returns when a member that is gone stopped consuming."""
         # the return of another static member shows nothing about this one
         since = self._joined.get(member.member_id, before.at)
         line = self._log.find_departure(member.member_id, since, after.at)

@@ -88,8 +88,6 @@ class GroupPoll:
 
 
 class SampleChanges(NamedTuple):
-    """Changes since the poll before."""
-
     samples: list[GroupSample]
     commits: list[SampledCommit]
 

@@ -182,8 +182,6 @@ def _place_with_hooks(strategy: str) -> PlacementFunction:
 
 @dataclass(frozen=True, slots=True)
 class UsedStrategies:
-    """The strategies of a history's generations, with one solver."""
-
     solver: str
     topic_ids: Mapping[str, bytes]
     problems: ProblemCache
@@ -201,8 +199,6 @@ class UsedStrategies:
 
 @dataclass(frozen=True, slots=True)
 class PolicyReproduction:
-    """The policies that were used, and the costs of the replayed rebalances."""
-
     used: tuple[GroupPolicy, ...]
     costs: tuple[RebalanceCost, ...]
     #: Every replayed rebalance equals the real one; otherwise the costs are those of the journal.
@@ -379,8 +375,6 @@ def evaluate_policies(  # noqa: PLR0913 (all but three are options)
 
 
 class _Reading(NamedTuple):
-    """What may have happened to a group's processes, and its times."""
-
     events: list[ProcessEvent]
     timing: GroupTiming
 

@@ -530,7 +530,6 @@ class MembershipReplay:
         )
 
     def _begin(self, row: int, started: Iterable[ProcessEvent]) -> tuple[int, PolicyOutcome]:
-        """Reads the first generation of an incarnation."""
         generation, self._counted_row = self._generation(row), row
         for event in started:
             self._add(event)
@@ -734,7 +733,6 @@ class MembershipReplay:
     # Rebalances
 
     def _advance(self, until: int) -> list[tuple[int, PolicyOutcome]]:
-        """Lets the time pass: sessions end, rebalances complete."""
         found: list[tuple[int, PolicyOutcome]] = []
         while True:
             dead = self._state == DEAD
@@ -762,7 +760,6 @@ class MembershipReplay:
         return [] if self._members else self._complete(at)
 
     def _completion(self) -> int:
-        """Returns when all members will have joined."""
         phase = self._phase
         assert phase is not None
         if self._protocol is PolicyProtocol.CONSUMER:
@@ -843,7 +840,6 @@ class MembershipReplay:
     def _complete_round(
         self, phase: _Phase, at: int, assigned: int, before: IntArray
     ) -> list[tuple[int, PolicyOutcome]]:
-        """Completes a round of a cooperative rebalance."""
         snapshot = self._snapshot
         assert snapshot is not None
         former = self._owners

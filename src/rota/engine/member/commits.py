@@ -101,7 +101,6 @@ class CommitManager:
         self.start_commit(kind, offsets, asked.commit_id, asked.deadline or 0)
 
     def commit_automatically(self) -> None:
-        """Commits in a poll after ``auto.commit.interval.ms``."""
         self.restart_auto_commit()
         if offsets := self.get_consumed_offsets():
             self.start_commit(CommitKind.AUTOMATIC, offsets)
@@ -122,7 +121,6 @@ class CommitManager:
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether callbacks wait for the application's next call."""
         return bool(self._pending_callbacks)
 
     def run_callbacks(self) -> None:
@@ -322,7 +320,6 @@ class CommitManager:
         self._set_timer()
 
     def finish_all_commits(self) -> None:
-        """Ends all commits when the consumer closes."""
         self.time_out_commits(*self._active)
         for commit in self._waiting_for_earlier:
             commit.deadline = self.commands.now

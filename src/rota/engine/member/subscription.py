@@ -51,7 +51,6 @@ class SubscriptionTracker:
     # Subscription
 
     def subscribe(self, topics: Iterable[str], pattern: str | None) -> None:
-        """Subscribes to topics, or to all topics that match a pattern."""
         if pattern is not None:
             self._pattern = compile_pattern(pattern)
             self.topics = self._find_matching_topics()

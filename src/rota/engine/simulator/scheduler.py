@@ -40,8 +40,6 @@ class ScheduledAction:
 
 
 class Scheduler:
-    """The virtual clock and all scheduled actions."""
-
     __slots__ = ("_count", "_heap", "last_activity_at", "now", "steps")
 
     def __init__(self) -> None:
