@@ -417,7 +417,6 @@ def _print_reasons(simulations: Sequence[Simulation]) -> None:
 
 
 def _merge_notes(simulations: Sequence[Simulation]) -> list[str]:
-    """Returns each note once, with its policies unless it holds for all of them."""
     policies_by_note: dict[str, list[str]] = {}
     for simulation in simulations:
         for note in simulation.notes:

@@ -359,7 +359,6 @@ class OutputFolder:
 
     @property
     def published(self) -> Path | None:
-        """Folder of the published run."""
         with suppress(OSError):
             return self._runs / (self.out / CURRENT_LINK).readlink().name
         return None

@@ -214,7 +214,6 @@ class ClassicGroup:
         member.join_token = token
 
     def take_waiting_join(self, member: ClassicGroupMember) -> int | None:
-        """Removes and returns the token of the waiting JoinGroup, or None."""
         token = member.join_token
         if token is not None:
             self.waiting_join_count -= 1

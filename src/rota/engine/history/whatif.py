@@ -200,8 +200,6 @@ class UsedStrategies:
 
 @dataclass(frozen=True, slots=True)
 class PolicyReproduction:
-    """The policies that were used, and the costs of the replayed rebalances."""
-
     used: tuple[GroupPolicy, ...]
     costs: tuple[RebalanceCost, ...]
     #: Every replayed rebalance equals the real one; otherwise the costs are those of the journal.

@@ -248,7 +248,6 @@ class RowTimes:
         self._used: set[tuple[int, int, int]] = set()
 
     def reserve(self, generation: Generation, at: int) -> int:
-        """Returns the next time that no other row of this generation has."""
         while (generation.incarnation, generation.generation, at) in self._used:
             at += 1
         self._used.add((generation.incarnation, generation.generation, at))
@@ -488,7 +487,6 @@ class _Client(NamedTuple):
 
 
 def _list_clients(history: Sequence[CountedEvent], names: Mapping[str, str]) -> dict[str, _Client]:
-    """Returns the clients by the begin of their member ids."""
     clients: dict[str, _Client] = {}
     for one in (each for counted in history for each in _list_rounds(counted.event)):
         for member in one.members:

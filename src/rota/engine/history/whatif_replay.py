@@ -692,7 +692,6 @@ class MembershipReplay:
         self._phase = _Phase(at, row, heard, late_time, delay)
 
     def _advance(self, until: int) -> list[tuple[int, PolicyOutcome]]:
-        """Lets the time pass: sessions end, rebalances complete."""
         found: list[tuple[int, PolicyOutcome]] = []
         while True:
             dead = self._state == DEAD

@@ -217,7 +217,6 @@ class SimulatedProcess:
         self.handle_event(events.PollBegan())
 
     def crash(self) -> None:
-        """Ends the process without a LeaveGroup request."""
         self._state.add_record(TraceEventType.CRASHED, self.name)
         self._end()
 
@@ -253,7 +252,6 @@ class SimulatedProcess:
             self._end_poll_if_due()
 
     def slow_down(self, processing: int) -> None:
-        """Sets the processing time, from the next poll on."""
         if self._ready(lambda _: self.slow_down(processing)):
             self._state.add_record(TraceEventType.SLOWED, self.name, processing)
             self.processing = processing
