@@ -39,8 +39,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}: pip install 'rota[aiokafka]'") from error
 
-#: Version of subscriptions and assignments: the only one whose fields aiokafka has.
-PROTOCOL_VERSION = 0
+PROTOCOL_VERSION = 0  # version of subscriptions and assignments; aiokafka has no other
 
 
 def adapt(

@@ -59,8 +59,7 @@ from rota.engine.model.response import (
 from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
 from rota.errors import Code, DiskError, FormatError, InputError, Refused
 
-#: Milliseconds until a journal partition that was moved away is loaded again by itself.
-MOVED_TIMEOUT = 10_000
+MOVED_TIMEOUT = 10_000  # milliseconds until a moved journal partition is loaded again
 OnResponse: TypeAlias = Callable[[GroupResponse], None]
 ResultT = TypeVar("ResultT", bound=GroupResponse)
 

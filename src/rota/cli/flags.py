@@ -27,8 +27,7 @@ CONNECT_TIMEOUT = 10.0  # seconds for the first response, so that a wrong addres
 #: Defaults that the file and the flags override.
 DEFAULT_SETTINGS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
 STANDARD_INPUT = "standard input"
-#: A function that adds one flag to a parser; :func:`flag_adder` returns it.
-AddFlag: TypeAlias = Callable[..., None]
+AddFlag: TypeAlias = Callable[..., None]  # adds one flag to a parser: :func:`flag_adder`
 
 
 class CommandParser(argparse.ArgumentParser):

@@ -354,8 +354,7 @@ ResetTarget: TypeAlias = NamedOffset | ToOffset | ShiftBy | ToDatetime | FromFil
 class LogBounds:
     start: int
     end: int
-    #: The first offset at the requested time or later; None if there is no such record.
-    at_time: int | None = None
+    at_time: int | None = None  # first offset at the requested time or later; None: no record
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,8 +210,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]
     return dict(pairs)
 
 
-#: Strategies that assign by the order of member ids.
-STRATEGIES_BY_MEMBER_ID = frozenset({"range", "roundrobin"})
+STRATEGIES_BY_MEMBER_ID = frozenset({"range", "roundrobin"})  # they assign by member id
 POLL_INTERVAL = 0.2  # seconds between two requests while the group is rebalancing
 
 

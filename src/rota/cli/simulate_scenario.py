@@ -168,8 +168,7 @@ def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
     return False
 
 
-#: Smaller differences between two policies are noise, in percent, however many rebalances happen.
-MIN_NOISE = 10.0
+MIN_NOISE = 10.0  # percent; smaller differences are noise, however many rebalances happen
 SHOWN_REBALANCES = 30
 SHOWN_PARTITIONS = 3
 SHOWN_NOTES = 5

@@ -49,8 +49,7 @@ ResultT = TypeVar("ResultT", bound=results.GroupResponse)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupList:
     groups: Mapping[str, tuple[results.ListedGroup, BrokerMetadata]]
-    #: Errors of brokers without a response; their groups are missing.
-    unanswered: tuple[str, ...] = ()
+    unanswered: tuple[str, ...] = ()  # errors of brokers that do not respond
 
 
 class Admin:
@@ -351,8 +350,7 @@ def _suggest(name: str, known: Iterable[str]) -> str:
 
 MAX_ROUNDS = 22  # limit of lookups: enough for records of ten years, however they are distributed
 AGE_TOLERANCE_MS = 1_000
-#: An age is precise enough within a second, or within a fiftieth of itself.
-AGE_TOLERANCE_DIVISOR = 50
+AGE_TOLERANCE_DIVISOR = 50  # an age is precise within a second, or a fiftieth of itself
 #: An offset and the timestamp of its record; None: there is no such record.
 OffsetAndTimestamp: TypeAlias = tuple[int, int] | None
 
@@ -369,8 +367,7 @@ class AgeSearch:
     offset: int
     now: int
     record_before: tuple[int, int]
-    #: A record after the offset, and its timestamp: only a hint for the next lookup.
-    record_after: tuple[int, int]
+    record_after: tuple[int, int]  # a record after the offset, with its timestamp: a hint
     latest_time: int  # upper bound of the timestamp
     rounds: int = 0
 
@@ -440,8 +437,7 @@ async def find_ages(
     return found
 
 
-#: The type of groups whose leader assigns; brokers before 3.8 have no other, and leave it out.
-CLASSIC = "classic"
+CLASSIC = "classic"  # the leader assigns; brokers before 3.8 know only these, and say nothing
 STABLE, EMPTY, DEAD = "Stable", "Empty", "Dead"
 PREPARING_REBALANCE = "PreparingRebalance"
 STATES_WITHOUT_MEMBERS = frozenset({EMPTY, DEAD})
@@ -458,8 +454,7 @@ class MemberDescription:
     topics: tuple[str, ...] = ()
     pattern: str | None = None  # a regular expression that the broker matches (KIP-848)
     owned: Partitions = NO_PARTITIONS
-    #: The generation of the owned partitions, or the member epoch (KIP-848).
-    generation: int | None = None
+    generation: int | None = None  # of the owned partitions; or the member epoch (KIP-848)
     assigned: Partitions = NO_PARTITIONS
     target: Partitions | None = None
     problem: str | None = None  # why its subscription or assignment cannot be decoded
@@ -470,14 +465,12 @@ class GroupDescription:
     """A group and its members, without offsets."""
 
     group: str
-    #: ``classic``, ``consumer`` (KIP-848), ``share``, ``streams``; empty: unknown.
-    group_type: str = CLASSIC
+    group_type: str = CLASSIC  # ``classic``, ``consumer``, ``share``, ``streams``; empty: unknown
     state: str = ""
     protocol_type: str = ""
     strategy: str = ""
     epoch: int | None = None
-    #: Member id of a classic group's leader; None: not read from the journal.
-    leader: str | None = None
+    leader: str | None = None  # a classic group's leader; None: not read from the journal
     coordinator: str = ""  # ``id (host:port)``
     members: tuple[MemberDescription, ...] | None = ()
 
@@ -513,8 +506,7 @@ class PartitionLag:
     log_start: int | None
     log_end: int | None  # None: the partition does not exist, or its leader cannot be reached
     owner: str | None = None
-    #: Age of the first unread record in milliseconds, or a little more; None: unknown.
-    age_ms: int | None = None
+    age_ms: int | None = None  # of the first unread record, or a little more; None: unknown
 
     @property
     def lag(self) -> int | None:

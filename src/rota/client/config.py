@@ -66,8 +66,7 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
 
 
-#: Numbers for clients without an id; Kafka counts in each process, too.
-_client_numbers = itertools.count(1)
+_client_numbers = itertools.count(1)  # numbers of clients without an id; per process, as Kafka
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,8 +46,7 @@ from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 from rota.errors import InputError
 
-#: The number of times since the last rebalance for which the expected downtime is averaged.
-HEARTBEAT_SHARES = 8
+HEARTBEAT_SHARES = 8  # times since the last rebalance over which downtime is averaged
 
 if TYPE_CHECKING:
     from rota.engine.history.timing import GroupTiming

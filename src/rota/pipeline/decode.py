@@ -96,8 +96,7 @@ def merge_unread(*several: Iterable[Unread]) -> list[Unread]:
 
 MEMBERS_PER_BATCH = 10_000  # number of members or owners in one Arrow batch
 COMMIT_MARKER = 1  # type of a COMMIT marker, in the key of a control record
-#: SQL: the record is not a committed offset.
-IS_GROUP_RECORD_SQL = f"(key is null or not {IS_OFFSET_SQL})"
+IS_GROUP_RECORD_SQL = f"(key is null or not {IS_OFFSET_SQL})"  # not a committed offset
 _MARKER_TYPE_SQL = "cast(conv(hex(substring(key, 3, 2)), 16, 10) as int)"
 
 

@@ -82,8 +82,7 @@ POLL_ACLS = (
 )
 
 
-#: Broker, group type and groups of a request.
-RequestBatch: TypeAlias = tuple[BrokerMetadata, str, list[str]]
+RequestBatch: TypeAlias = tuple[BrokerMetadata, str, list[str]]  # broker, group type, groups
 
 
 @dataclass(slots=True, kw_only=True)
@@ -422,8 +421,7 @@ class PollSettings:
     every: float = 5.0  # seconds between two rounds
     length: float = 600.0  # seconds until the last round
     until: int | None = None  # time after which no round starts, in milliseconds since 1970
-    #: Samples only groups whose names match one of these; empty: all groups.
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()  # only groups that match one of these; empty: all groups
     timeout: float = POLL_REQUEST_TIMEOUT  # timeout of each request, in seconds
 
 

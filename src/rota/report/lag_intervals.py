@@ -68,10 +68,8 @@ class CommitCoverage:
 
     #: Groups whose commits were sampled: a commit happened at any time since the sample before.
     polled_groups: Collection[str] = ()
-    #: Begin of the intervals, in milliseconds since 1970; None: the first sample.
-    since: int | None = None
-    #: Time up to which all commits are known; None: the last sample.
-    complete_until: int | None = None
+    since: int | None = None  # first time of the intervals; None: the first sample
+    complete_until: int | None = None  # all commits are known up to here; None: last sample
 
 
 def find_lag_intervals(

@@ -49,8 +49,7 @@ def _refuse_fetch(request: ServerRequest[FetchRequest], code: Code) -> FetchResp
 class FetchPass:
     bytes_left: int
     size: int = 0
-    #: The response contains an error or a diverging epoch, so it must not wait.
-    respond_now: bool = False
+    respond_now: bool = False  # an error or a diverging epoch: it must not wait
     #: The logs that were read, or were at their end.
     logs: list[tuple[Topic, int, Log]] = field(default_factory=list)
 

@@ -32,8 +32,7 @@ from rota.engine.formats.buffer import Bytes
 from rota.engine.formats.record_batch import HEADER, BatchHeader
 
 SEGMENT_FILE_KINDS = ("log", "index", "timeindex", "txnindex")
-#: Indexes have 32 bits for an offset relative to the segment's base offset.
-MAX_RELATIVE_OFFSET = (1 << 31) - 1
+MAX_RELATIVE_OFFSET = (1 << 31) - 1  # indexes have 32 bits relative to the base offset
 MAX_READ_POSITIONS = 32  # readers that can continue where their last read stopped, without a lookup
 
 
@@ -251,8 +250,7 @@ def find_row(segments: Sequence[LogSegment], offset: int) -> int:
 # decoding exceeds the budget.
 
 LOOKUP_WINDOW_BYTES = 1 << 16  # the window of a lookup: the distance of a few index entries
-#: Up to this many bytes are read to check a timestamp; of more only samples are taken.
-FULL_CHECK_BYTES = 1 << 20
+FULL_CHECK_BYTES = 1 << 20  # so many bytes are read to check a timestamp; of more, samples
 CHECK_SAMPLES = 64
 
 

@@ -32,8 +32,7 @@ from rota.engine.formats.record_batch_columns import decode_batches
 from rota.engine.model.config import DAY, MAX_INT
 from rota.errors import Code, DiskError, FormatError, Refused
 
-#: The largest ``max.in.flight.requests.per.connection`` of an idempotent producer.
-BATCHES_TO_RETAIN = 5
+BATCHES_TO_RETAIN = 5  # largest ``max.in.flight.requests.per.connection`` with idempotence
 NO_EPOCH = NO_SEQUENCE = NO_TIMESTAMP = -1
 
 

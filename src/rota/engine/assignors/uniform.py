@@ -424,8 +424,7 @@ class UniformAssignor(ColumnarAssignor):
 
 
 SERVER_JAVA_PACKAGE = "org.apache.kafka.coordinator.group.assignor."
-#: The first of the broker's ``group.consumer.assignors``: the default for members.
-DEFAULT_SERVER_ASSIGNOR = "uniform"
+DEFAULT_SERVER_ASSIGNOR = "uniform"  # first of ``group.consumer.assignors``: the default
 
 
 class ServerRangeAssignor(ColumnarAssignor):

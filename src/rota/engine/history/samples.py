@@ -70,8 +70,7 @@ class GroupPoll:
     groups: dict[str, GroupSample] = field(default_factory=dict)
     #: All committed offsets of the groups that could be polled.
     offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
-    #: Groups that exist, or may exist, but could not be polled.
-    unanswered: set[str] = field(default_factory=set)
+    unanswered: set[str] = field(default_factory=set)  # exist, or may, but were not polled
     complete: bool = True  # every broker has listed its groups: other groups were deleted
 
 

@@ -202,8 +202,7 @@ class UsedStrategies:
 class PolicyReproduction:
     used: tuple[GroupPolicy, ...]
     costs: tuple[RebalanceCost, ...]
-    #: Every replayed rebalance equals the real one; otherwise the costs are those of the journal.
-    exact: bool
+    exact: bool  # all replayed rebalances equal the real ones; else: the journal's costs
 
 
 def reproduce_rebalances(

@@ -72,8 +72,7 @@ MAX_ROUNDS = 8  # two rounds end a cooperative rebalance, unless the strategy is
 class MoveCounts(NamedTuple):
     moved: int
     needed: int
-    #: Partitions that members of both generations revoked: all of them under the eager protocol.
-    revoked: int
+    revoked: int  # revoked by members of both generations: all under the eager protocol
 
 
 NO_MOVES = MoveCounts(0, 0, 0)

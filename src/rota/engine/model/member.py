@@ -43,8 +43,7 @@ class OwnedPartitions:
 
     partitions: Partitions
     generation: int = NO_GENERATION
-    #: The problem of the bytes that it was read from; None if there was none.
-    note: str | None = None
+    note: str | None = None  # the problem of its bytes; None: no problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from rota.errors import InputError
 
-#: Member indices, topic indices and partition numbers: 32 bits are Kafka's own width.
-IntArray = npt.NDArray[np.int32]
+IntArray = npt.NDArray[np.int32]  # members, topics, partitions: Kafka's own width is 32 bits
 
 MAX_PARTITIONS = 2**31 - 1
 
