@@ -50,8 +50,7 @@ class GroupMembership:
     has_left: bool = False  # the member has left the group, after ``CloseRequested``
     numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     callbacks: dict[int, CommitCallback | None] = field(default_factory=dict)
-    #: The outcomes of synchronous commits.
-    ended: dict[int, Exception | None] = field(default_factory=dict)
+    ended: dict[int, Exception | None] = field(default_factory=dict)  # of synchronous commits
     errors: list[Exception] = field(default_factory=list)
     listener_task: asyncio.Future[None] | None = None  # the running or last call of the listener
 

@@ -350,10 +350,8 @@ class WorstLag:
     most_at: int  # time in milliseconds since 1970: just before a commit, or at the last sample
     most_topic: str
     most_partition: int
-    #: The record may have been older, because it existed before the first sample.
-    at_least: bool = False
-    #: Seconds since the group's last rebalance; None: no rebalance before.
-    after_rebalance: float | None = None
+    at_least: bool = False  # may be older: it existed before the first sample
+    after_rebalance: float | None = None  # seconds since the last rebalance; None: none
 
 
 def find_worst_lags(

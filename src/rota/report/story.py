@@ -66,8 +66,7 @@ SKIPPED_COLUMNS = {
     COMMITS: {column.name for column in COMMITS.columns} - COMMIT_COLUMNS,
 }
 
-#: Rows of large tables that the report needs.
-ROW_FILTERS = {COMMITS: compute.field("offset").is_null()}
+ROW_FILTERS = {COMMITS: compute.field("offset").is_null()}  # rows that the report needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,8 +214,7 @@ def _last_commits(rows: pa.Table) -> pa.Table:
     return columns.rename_columns(PRIOR_COMMIT_COLUMNS)
 
 
-#: Smallest lag that gets a sentence; a client that commits every few seconds has a smaller one.
-NOTABLE_SECONDS = 10.0
+NOTABLE_SECONDS = 10.0  # a client that commits every few seconds has a smaller lag
 NOTABLE_RECORDS = 1_000  # the same in records, if the ages of records are unknown
 
 
@@ -259,8 +257,7 @@ class GroupStory(facts.Advice):
     status: str | None  # Burrow's verdict on the group at the end of the evidence
     complete_from: int | None  # time from which on its records are complete; None: unknown
     whole: bool  # the records include the group's first one
-    #: The row of gold/groups; empty if the tables have none.
-    overview: Mapping[str, Any] = field(default_factory=dict)
+    overview: Mapping[str, Any] = field(default_factory=dict)  # row of gold/groups, or empty
 
     @property
     def name(self) -> str:
@@ -657,16 +654,14 @@ class EvidenceSummary:
     logs: int  # number of broker log files
     lines: int
     samples: int
-    #: The structs of gold/evidence about the cluster, the lookups and polling.
-    cluster: dict[str, Any] | None
+    cluster: dict[str, Any] | None  # structs of gold/evidence: cluster, lookups, polling
     lookups: dict[str, Any] | None
     polled: dict[str, Any] | None
     #: Group, time from which on its records are complete, whether its first record is there.
     windows: tuple[tuple[str, int, bool], ...]
     #: Journal partition, offset and time from which on its records are complete.
     complete: tuple[tuple[int, int, int], ...]
-    #: Input that could not be decoded: description, count, examples.
-    unread: tuple[tuple[str, int, tuple[str, ...]], ...]
+    unread: tuple[tuple[str, int, tuple[str, ...]], ...]  # not decoded: what, count, examples
 
     @property
     def commits_until(self) -> int | None:

@@ -50,8 +50,7 @@ class FetchPass:
     bytes_left: int
     size: int = 0
     respond_now: bool = False  # an error or a diverging epoch: it must not wait
-    #: The logs that were read, or were at their end.
-    logs: list[tuple[Topic, int, Log]] = field(default_factory=list)
+    logs: list[tuple[Topic, int, Log]] = field(default_factory=list)  # read to the end
 
     def total_log_size(self) -> int:
         return sum(log.size for _, _, log in self.logs)

@@ -161,8 +161,7 @@ def select_commits(
 LOG_TIME_SLACK = 1_000  # largest difference between the times of a log line and its journal entry
 #: A log line with the same generation that is this much older belongs to a former incarnation.
 FORMER_INCARNATION_AGE = 10_000
-#: Longest time from the last commit of a client that is closed to its LeaveGroup request.
-MAX_CLOSE_DELAY = 250
+MAX_CLOSE_DELAY = 250  # longest time from the last commit to the LeaveGroup request
 MAX_FURTHER_REASONS = 5
 NO_REASON = "not provided"
 POLL_TIMEOUT_REASON = "poll timeout has expired"
@@ -206,8 +205,7 @@ class _LogEvidence:
     rebalance: Rebalance
     commits: CommitTimes
     lines: Sequence[LogLine]
-    #: Positions of the lines that ask members to join or raise the epoch; at least one.
-    calls: tuple[int, ...]
+    calls: tuple[int, ...]  # positions of lines that call for joins or raise the epoch
     change: GenerationDiff | None  # None if the generation before the rebalance is unknown
 
     @property

@@ -158,8 +158,7 @@ def count_round_moves(
 class CooperativeRound(NamedTuple):
     owners: IntArray
     placed: SnapshotPlacement  # the target, with the partitions that wait for the next round
-    #: The partitions that the round takes away, by number of the index.
-    moving: npt.NDArray[np.bool_]
+    moving: npt.NDArray[np.bool_]  # partitions that the round takes, by index
     unsubscribed: int  # the number of partitions that are no longer subscribed to
 
 
