@@ -47,10 +47,9 @@ def adapt(
     solver: str = "exact",
     budget_ms: int = DEFAULT_BUDGET_MS,
 ) -> list[AbstractPartitionAssignor]:
-    """Returns the value for ``partition_assignment_strategy``, in order of preference.
-
-    A strategy is a wire name, ``package.module:Class``, a Java class name, or a class or instance
-    of :class:`rota.Assignor`. Call this once for each consumer, because Sticky remembers the
+    """Returns the value for ``partition_assignment_strategy``, in order of preference. A strategy
+    is a wire name, ``package.module:Class``, a Java class name, or a class or instance of
+    :class:`rota.Assignor`. Call this once for each consumer, because Sticky remembers the
     partitions that its consumer owns.
     """
     budget = TimeBudget(budget_ms, time.monotonic)

@@ -379,9 +379,8 @@ class ReplayResult:
 
 
 def replay_journal(log: JournalLog, apply_entry: ApplyEntry) -> ReplayResult:
-    """Calls ``apply_entry`` with every entry of a journal partition, oldest first.
-
-    Leaves out commits that are followed by another commit of the same partition, and the entries of
+    """Calls ``apply_entry`` with every entry of a journal partition, oldest first. Leaves out
+    commits that are followed by another commit of the same partition, and the entries of
     transactions that were aborted or have no end: the broker has no transactions to end them.
     Raises Refused for a damaged batch.
     """

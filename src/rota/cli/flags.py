@@ -57,10 +57,9 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def flag_adder(parser: argparse._ActionsContainer, title: str | None = None) -> AddFlag:
-    """Returns a function that adds a flag to the parser, or to a new group with this title.
-
-    The form is that of the help: ``--group NAME`` takes a value, ``--json`` is a switch, and
-    ``files FILE`` is an argument without a flag. A repeated flag collects its values in a list.
+    """Returns a function that adds a flag to the parser, or to a new group with this title. The
+    form is that of the help: ``--group NAME`` takes a value, ``--json`` is a switch, and ``files
+    FILE`` is an argument without a flag. A repeated flag collects its values in a list.
     """
     target = parser if title is None else parser.add_argument_group(title)
 

@@ -415,11 +415,10 @@ MAX_UNPACK_COUNT = 500  # values that one ``struct`` unpacks; the cache holds 64
 
 
 class Batch:
-    """Records of one partition in the order of their offsets, as columns.
-
-    ``batch[a:b]`` selects rows without a copy. Numbers are NumPy arrays, keys and values are lists
-    of bytes, and :meth:`to_arrow` returns all columns without an object for each record. The
-    columns are views that keep the broker's response in memory.
+    """Records of one partition in the order of their offsets, as columns. ``batch[a:b]`` selects
+    rows without a copy. Numbers are NumPy arrays, keys and values are lists of bytes, and
+    :meth:`to_arrow` returns all columns without an object for each record. The columns are views
+    that keep the broker's response in memory.
     """
 
     __slots__ = ("columns", "next_epoch", "next_offset", "rows", "source")

@@ -525,10 +525,9 @@ class _PolledState(NamedTuple):
 
 
 class PolledRecords:
-    """Records that a poll took from the fetcher and that are not handed out yet.
-
-    Taking a record from :attr:`remaining` hands it out, without Python code for each. Other threads
-    ask what was handed out, so remaining records change under the driver's lock only.
+    """Records that a poll took from the fetcher and that are not handed out yet. Taking a record
+    from :attr:`remaining` hands it out, without Python code for each. Other threads ask what was
+    handed out, so remaining records change under the driver's lock only.
     """
 
     def __init__(self) -> None:

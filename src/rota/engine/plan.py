@@ -67,9 +67,8 @@ class Move:
 
 
 class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
-    """Which partitions each member would get: ``plan["C0"]`` is ``{"t0": (0, 1)}``.
-
-    Everything is kept as arrays; names and tuples are created on request.
+    """Which partitions each member would get: ``plan["C0"]`` is ``{"t0": (0, 1)}``. Everything is
+    kept as arrays; names and tuples are created on request.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 (only `plan_rebalance` creates one)
@@ -129,11 +128,9 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         )
 
     def apply(self, members: Iterable[Member], generation: int) -> list[Member]:
-        """Returns the members after a rebalance with this plan.
-
-        Each member owns its partitions in this generation. A strategy with hooks of its own learns
-        of the assignment (`on_assignment`) and makes the next user data; the hooks are called once
-        for a member and generation.
+        """Returns the members after a rebalance with this plan. Each member owns its partitions in
+        this generation. A strategy with hooks of its own learns of the assignment (`on_assignment`)
+        and makes the next user data; the hooks are called once for a member and generation.
         """
         return [
             replace(
@@ -303,7 +300,6 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     def downtime_ms(self) -> int:
         """The expected downtime of the rebalance, in partition-milliseconds: two partitions without
         a consumer for one second are 2,000. A cooperative rebalance includes its second round.
-
         Heartbeats begin anew with each rebalance, and nobody knows the time since the last one to
         the second. So the result is an average over one heartbeat interval.
         """

@@ -101,10 +101,9 @@ _MARKER_TYPE_SQL = "cast(conv(hex(substring(key, 3, 2)), 16, 10) as int)"
 
 
 def keep_committed_records(journal: DataFrame) -> DataFrame:
-    """Returns the records outside of transactions and in committed transactions, without markers.
-
-    A transaction ends with the next marker of its producer id. The marker's epoch is not used: it
-    may already be the next epoch.
+    """Returns the records outside of transactions and in committed transactions, without markers. A
+    transaction ends with the next marker of its producer id. The marker's epoch is not used: it may
+    already be the next epoch.
     """
     ended = _transaction_outcomes(journal).where(fn.col("outcome") == COMMIT_MARKER).drop("outcome")
     return journal.where("not transactional and not control").unionByName(ended)

@@ -92,9 +92,8 @@ class GoldTables:
 
 
 def read_gold_tables(out: str, group: str | None = None) -> GoldTables:
-    """Reads the tables of the current run; with ``group`` only its rows, and no replays.
-
-    Raises Unreachable or InputError.
+    """Reads the tables of the current run; with ``group`` only its rows, and no replays. Raises
+    Unreachable or InputError.
     """
     if not Path(out, CURRENT_LINK).exists():
         raise Unreachable(f"{out} has no tables; rota run --out {out} writes them")
@@ -129,9 +128,8 @@ class _UnreadableTable(Exception):
 
 
 def _read_table(run: Path, table: Table, is_wanted: compute.Expression | None = None) -> pa.Table:
-    """Reads the columns not in SKIPPED_COLUMNS, of rows that ROW_FILTERS lets through.
-
-    A filter of one group's rows reads all columns, because they are few.
+    """Reads the columns not in SKIPPED_COLUMNS, of rows that ROW_FILTERS lets through. A filter of
+    one group's rows reads all columns, because they are few.
     """
     skipped = SKIPPED_COLUMNS.get(table, set()) if is_wanted is None else set()
     names = [column.name for column in table.columns if column.name not in skipped]
@@ -301,10 +299,8 @@ class GroupStory(facts.Advice):
 
     @property
     def marks(self) -> dict[str, Any]:
-        """How each number is known, by name; None: the number is unknown.
-
-        The counts under the recommended policy of a group that keeps its policy are those of its
-        history.
+        """How each number is known, by name; None: the number is unknown. The counts under the
+        recommended policy of a group that keeps its policy are those of its history.
         """
         would = EvidenceMark.REPLAYED if self.verdict == CHANGE else self.mark
         numbers = (

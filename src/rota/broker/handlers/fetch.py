@@ -57,11 +57,10 @@ class FetchPass:
 
 
 class PendingFetch:
-    """A Fetch that is tried at once, and again after appends until its time is up.
-
-    An append only queues the request. So an error here does not reach the producer whose append
-    woke the request, the producer's response leaves first, and each woken request waits until there
-    is room for its response. Several appends before the next try cause one try.
+    """A Fetch that is tried at once, and again after appends until its time is up. An append only
+    queues the request. So an error here does not reach the producer whose append woke the request,
+    the producer's response leaves first, and each woken request waits until there is room for its
+    response. Several appends before the next try cause one try.
     """
 
     def __init__(self, request: ServerRequest[FetchRequest]) -> None:

@@ -307,10 +307,9 @@ def find_timestamp(
 
 
 def _position_by_time_index(segment: LogSegment, timestamp: int) -> BatchPosition | None:
-    """Returns a position before which all batches are older; None if the log denies the index.
-
-    Each offset entry comes with a time entry if there was a newer timestamp. So of the batches
-    between two time entries, those up to the last offset entry are no newer than the first: where
+    """Returns a position before which all batches are older; None if the log denies the index. Each
+    offset entry comes with a time entry if there was a newer timestamp. So of the batches between
+    two time entries, those up to the last offset entry are no newer than the first: where
     timestamps do not rise for long, they need not be read.
     """
     row = segment.time_index.find_at_or_below(timestamp - 1)
@@ -376,10 +375,9 @@ def find_max_timestamp(segment: LogSegment) -> tuple[int, int]:
 
 
 def _is_max_timestamp(segment: LogSegment, timestamp: int, at: int) -> bool:
-    """Whether the batch with this offset has this timestamp, and no later batch a newer one.
-
-    That holds for the last time entry, unless the index was cut. If timestamps rise, few batches
-    follow it. If not, much of the segment may follow: then samples and the end are checked.
+    """Whether the batch with this offset has this timestamp, and no later batch a newer one. That
+    holds for the last time entry, unless the index was cut. If timestamps rise, few batches follow
+    it. If not, much of the segment may follow: then samples and the end are checked.
     """
     place: BatchPosition | None = BatchPosition(0, segment.base_offset)
     if timestamp >= 0:

@@ -415,7 +415,6 @@ def encode_batch(  # noqa: PLR0913, each is a field of the header
     max_timestamp: int | None = None,
 ) -> bytes:
     """Encodes records in the order of their offsets, with gaps as compaction leaves them.
-
     ``base_offset`` and ``last_offset`` count if the first or last record was removed;
     ``append_time`` is every record's timestamp. Without records ``max_timestamp`` is the header's.
     """

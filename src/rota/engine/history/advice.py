@@ -164,10 +164,9 @@ class PolicyTotal:
     spread: int = 0  # largest load minus smallest, summed over all rebalances
 
     def is_as_even_as(self, other: PolicyTotal) -> bool:
-        """Whether members are loaded as evenly as under another policy, on average.
-
-        A spread of one is even. A strategy may move less by balancing worse. Averages differ a
-        little if other rebalances happen.
+        """Whether members are loaded as evenly as under another policy, on average. A spread of one
+        is even. A strategy may move less by balancing worse. Averages differ a little if other
+        rebalances happen.
         """
         own, others = max(self.rebalances, 1), max(other.rebalances, 1) / EVENNESS_TOLERANCE
         return self.idle * others <= other.idle * own and (

@@ -256,9 +256,8 @@ def explain_from_log(
 
 
 def _find_calls(rebalance: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
-    """Returns the lines that asked members to join or raised the epoch.
-
-    Searched backwards, a line with a higher number than the next is of a former incarnation.
+    """Returns the lines that asked members to join or raised the epoch. Searched backwards, a line
+    with a higher number than the next is of a former incarnation.
     """
     end, known = rebalance.after, rebalance.from_generation
     base = rebalance.rounds[0].generation - 1 if known is None else known
@@ -658,9 +657,7 @@ def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceC
 
 def _commits_to_the_end(case: _JournalCase, member: GenerationMember) -> bool:
     """Returns whether a member that may have polled too late committed to the end in a steady
-    rhythm.
-
-    A closing client makes one more commit, and the rebalance follows within a heartbeat.
+    rhythm. A closing client makes one more commit, and the rebalance follows within a heartbeat.
     """
     stayed, committed = case.until - _joined_time(case.before), case.last_commit(member)
     if not _leaves_on_slow_poll(member) or stayed < (member.rebalance_timeout or 0):

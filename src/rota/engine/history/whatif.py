@@ -704,10 +704,9 @@ def list_advised_ownership(
     downtime: GroupDowntime,
     topic_ids: Mapping[str, bytes] | None = None,
 ) -> list[AdvisedOwnership]:
-    """Returns the rows of gold/advised, by partition and time; none if no change is advised.
-
-    Times are ``happens_at`` in gold/whatif. A partition that moves in a cooperative rebalance
-    changes its owner at once, as the times of the rounds are unknown.
+    """Returns the rows of gold/advised, by partition and time; none if no change is advised. Times
+    are ``happens_at`` in gold/whatif. A partition that moves in a cooperative rebalance changes its
+    owner at once, as the times of the rounds are unknown.
     """
     if policy is None:
         return []

@@ -429,10 +429,8 @@ def _name_applications(
     history: Sequence[CountedEvent], restarts: Sequence[MemberRestart]
 ) -> dict[str, str]:
     """Returns the application of each member id: a static id, or the first id of a chain of
-    restarts.
-
-    A member that is only in an earlier round of a rebalance, or that came back before the broker
-    removed it, is matched by its client id, if no two processes have it at the same time.
+    restarts. A member that is only in an earlier round of a rebalance, or that came back before the
+    broker removed it, is matched by its client id, if no two processes have it at the same time.
     """
     before = {one.new_member_id: one.old_member_id for one in restarts}
     rounds = [one.members for counted in history for one in _list_rounds(counted.event)]

@@ -108,9 +108,8 @@ NO_PARTITIONS = Partitions.of(())
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The topics that the leader knows: their partition counts, and the racks of their replicas.
-
-    A topic without metadata is absent. ``racks[topic][p]`` are the racks that hold a replica of
+    """The topics that the leader knows: their partition counts, and the racks of their replicas. A
+    topic without metadata is absent. ``racks[topic][p]`` are the racks that hold a replica of
     partition p; topics without known racks are absent there.
     """
 

@@ -446,10 +446,9 @@ class ChartWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSeries:
-    """The largest lag of a group's partitions in each bucket of time, as runs of buckets.
-
-    In a run, lag in seconds rises by the width of a bucket from one bucket to the next, as it does
-    while a group reads nothing. Lag in records is the same in all buckets of a run.
+    """The largest lag of a group's partitions in each bucket of time, as runs of buckets. In a run,
+    lag in seconds rises by the width of a bucket from one bucket to the next, as it does while a
+    group reads nothing. Lag in records is the same in all buckets of a run.
     """
 
     step: int  # the width of a bucket, in milliseconds
@@ -568,10 +567,9 @@ def _largest_lags(
     rows: pa.Table, spans: Sequence[ChartWindow]
 ) -> tuple[Float64Array, Float64Array, BoolArray]:
     """Returns the most seconds and records of each group in each of its buckets, -1 where there is
-    no lag interval; and whether the seconds are only a lower bound.
-
-    Lag in seconds is largest at the end of a bucket, or at the end of the interval in it. Lag in
-    records is known at the end of an interval.
+    no lag interval; and whether the seconds are only a lower bound. Lag in seconds is largest at
+    the end of a bucket, or at the end of the interval in it. Lag in records is known at the end of
+    an interval.
     """
     place, since, until, lag, lag_seconds, at_least = (
         rows[name].combine_chunks().to_numpy(zero_copy_only=False)
