@@ -82,7 +82,9 @@ def _done_to_member(
     session = max(one.get("session", CONSUMER_SESSION) for one in started)
     match event["event"]:
         case "left" | "unsubscribed":
-            yield Trigger(at, RebalanceCause.LEFT, member)
+            # of the share group it is written after the consumer was closed
+            early = 100 if started[0]["protocol"] == "share" else 0
+            yield Trigger(at - early, RebalanceCause.LEFT, member)
         case (
             "crashed" | "static_restart_begin"
         ):  # it may not be noticed, if another takes its place
