@@ -137,11 +137,6 @@ class RebalancePhases:
     caller: str | None = None
 
 
-class JoinTimes(NamedTuple):
-    start: int
-    joined: int
-
-
 class ConsumptionEndFinder:
     """Finds out when the members of a classic group stopped consuming."""
 
@@ -153,7 +148,7 @@ class ConsumptionEndFinder:
         self._joined: dict[str, int] = {}
         self._called: dict[str, int] = {}
         #: The last join phase of each member, if the log has it.
-        self._phases: dict[str, JoinTimes] = {}
+        self._phases: dict[str, RebalancePhases] = {}
         #: When the last downtime of each partition began at the earliest, and when it ended.
         self._regained: dict[TopicAndPartition, tuple[int, int]] = {}
         #: For how long the last static member was away that returned within its session, and when
@@ -185,8 +180,7 @@ class ConsumptionEndFinder:
         self._joined |= dict.fromkeys(joined, after.at)
         self._called |= dict.fromkeys(joined, phases.start.estimate)
         if phases.is_stated and phases.assigned > phases.joined + 1:
-            times = JoinTimes(phases.start.estimate, phases.joined)
-            self._phases |= dict.fromkeys(joined, times)
+            self._phases |= dict.fromkeys(joined, phases)
 
     def read_regained(self, ended: Mapping[TopicAndPartition, ConsumptionEnd], at: int) -> None:
         for pair, end in ended.items():  # the journal's clock may go back
@@ -457,7 +451,7 @@ class ConsumptionEndFinder:
         since_joined = 0 if called is None else expired.earliest - session - called.joined
         if called is not None and abs(since_joined) <= CLOCK_SLACK:
             # no SyncGroup request came: it ended before all had joined
-            began = max(called.start, self._log.joined_at(member.member_id))
+            began = max(called.start.estimate, self._log.joined_at(member.member_id))
             time = TimeBounds.between(began, (began + called.joined) // 2, called.joined)
             is_closed = is_static
             if member.member_id in self._awaited:
