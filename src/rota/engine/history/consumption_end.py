@@ -114,11 +114,6 @@ class RebalancePhases:
     caller: str | None = None  # its JoinGroup started the rebalance: it revoked before
 
 
-class JoinTimes(NamedTuple):
-    start: int
-    joined: int
-
-
 class ConsumptionEndFinder:
     def __init__(self, log: GroupLog, commits: MemberCommits, heartbeats: Heartbeats) -> None:
         self._log = log
@@ -127,7 +122,8 @@ class ConsumptionEndFinder:
         #: When each member joined its last rebalance, and when it was called to join it.
         self._joined: dict[str, int] = {}
         self._called: dict[str, int] = {}
-        self._phases: dict[str, JoinTimes] = {}
+        #: The last join phase of each member, if the log has it.
+        self._phases: dict[str, RebalancePhases] = {}
         #: When the last downtime of each partition began at the earliest, and when it ended.
         self._regained: dict[TopicAndPartition, tuple[int, int]] = {}
         #: How long the last static member was away that returned in its session, and when it did.
@@ -157,8 +153,7 @@ class ConsumptionEndFinder:
         self._joined |= dict.fromkeys(joined, after.at)
         self._called |= dict.fromkeys(joined, phases.start.estimate)
         if phases.is_stated and phases.assigned > phases.joined + 1:
-            times = JoinTimes(phases.start.estimate, phases.joined)
-            self._phases |= dict.fromkeys(joined, times)
+            self._phases |= dict.fromkeys(joined, phases)
 
     def read_regained(self, ended: Mapping[TopicAndPartition, ConsumptionEnd], at: int) -> None:
         for pair, end in ended.items():  # the journal's clock may go back
@@ -421,7 +416,7 @@ class ConsumptionEndFinder:
         since_joined = 0 if called is None else expired.earliest - session - called.joined
         if called is not None and abs(since_joined) <= CLOCK_SLACK:
             # no SyncGroup request came: it ended before all had joined
-            began = max(called.start, self._log.joined_at(member.member_id))
+            began = max(called.start.estimate, self._log.joined_at(member.member_id))
             time = TimeBounds.between(began, (began + called.joined) // 2, called.joined)
             is_closed = is_static
             if member.member_id in self._awaited:
