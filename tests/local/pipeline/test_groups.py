@@ -361,10 +361,12 @@ def test_a_longer_assignment_interval_costs_more_under_the_brokers_protocol() ->
     assert total(0) <= total(1_000) < total(60_000)
 
 
-def test_a_group_without_generations_has_no_rows() -> None:
+def test_a_group_without_generations_has_a_row_only_in_gold_groups() -> None:
     only_commits = ("commits", commit_rows("x", {("t", 0): np.array([5])}))
-    for parts in itertools.chain([[]], [[only_commits]]):
-        assert not any(compute_rows(parts, GroupOptions(until=9)).values())
+    assert not any(compute_rows([], GroupOptions(until=9)).values())
+    (row,) = (found := compute_rows([only_commits], GroupOptions(until=9))).pop("groups")
+    assert (row["group"], row["kind"]) == ("x", "commits only")
+    assert not any(found.values())
 
 
 def test_there_are_consumer_groups_in_the_recordings() -> None:
