@@ -51,8 +51,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}: pip install 'rota[kafka-python]'") from error
 
 ClusterMetadata: TypeAlias = Any  # kafka-python's class has no types
-#: Version of subscriptions and assignments: the first with owned partitions, generation and rack.
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 3  # version of subscriptions and assignments; it has generation and rack
 
 
 def adapt(

@@ -25,15 +25,13 @@ from rota.errors import Code, FormatError, InputError, Refused, TimedOut
 
 T = TypeVar("T")
 
-#: A key, a value or a header's value; text is encoded as UTF-8.
-RecordData: TypeAlias = bytes | str | None
+RecordData: TypeAlias = bytes | str | None  # key, value or a header's value; text becomes UTF-8
 RecordHeaders: TypeAlias = Mapping[str, RecordData] | Iterable[tuple[str, RecordData]]
 EncodedHeaders: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
 DEFAULT_TIMEOUT = 10.0  # seconds that the ``wait_for_...`` methods wait by default
 POLL_INTERVAL = 0.005
 READ_BYTES = 1 << 20
-#: Upper bound for a record without key and value, or a header without its name and value.
-RECORD_OVERHEAD_BYTES = 40
+RECORD_OVERHEAD_BYTES = 40  # upper bound of a record without key and value, or a bare header
 
 
 class Record(NamedTuple):
@@ -68,8 +66,7 @@ class Group:
     #: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable``, or ``Dead`` for a
     #: group that does not exist.
     state: str
-    #: Name of the strategy that the members agreed on; empty unless the group is stable.
-    strategy: str
+    strategy: str  # the strategy that the members agreed on; empty unless the group is stable
     generation: int  # 0 before the first rebalance
     leader: str | None  # member id of the leader
     members: tuple[GroupMember, ...]

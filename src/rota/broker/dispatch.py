@@ -88,8 +88,7 @@ class ServerRequest(Generic[RequestT_co]):
         return Code.KAFKA_STORAGE_ERROR, str(error)
 
 
-#: For code that passes requests on without reading their fields.
-AnyRequest: TypeAlias = ServerRequest[Any]
+AnyRequest: TypeAlias = ServerRequest[Any]  # for code that only passes requests on
 
 #: With this many bytes of responses in an event, waiting requests are resumed in the next.
 MAX_RESPONSE_BYTES_PER_EVENT = 1 << 20
@@ -111,8 +110,7 @@ class HandlerContext:
     advertised_versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     users: Users | None = None  # None: clients do not log in
     mechanisms: tuple[Mechanism, ...] = tuple(Mechanism)
-    #: Returns unguessable printable text, for SASL; needed with users.
-    new_nonce: Callable[[], str] | None = None
+    new_nonce: Callable[[], str] | None = None  # makes unguessable text for SASL
 
 
 def make_error_response(request: AnyRequest, code: Code) -> Message:
@@ -134,8 +132,7 @@ class Handler(Generic[RequestT]):
     handle: Callable[[ServerRequest[RequestT]], None]
     #: Makes the response with this error in every field for one; None: the request gets none.
     error_response: Callable[[ServerRequest[RequestT], Code], Message | None] = make_error_response
-    #: The lowest advertised version, if lower versions are handled too.
-    advertised_from: int | None = None
+    advertised_from: int | None = None  # the lowest advertised version, if lower ones work too
 
     @property
     def api(self) -> Api:

@@ -40,8 +40,7 @@ from rota.protocol.sasl import Mechanism
 
 T = TypeVar("T")
 TlsArgument: TypeAlias = ssl.SSLContext | tuple[str | Path, ...] | list[str | Path] | str | Path
-#: Seconds that a broker has to stop. A broker with thousands of partitions writes for a while.
-STOP_TIMEOUT = 60.0
+STOP_TIMEOUT = 60.0  # seconds to stop: with thousands of partitions a broker writes long
 
 
 class Broker(BrokerControl):

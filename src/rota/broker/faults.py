@@ -25,8 +25,7 @@ class InjectedFault:
     client_id: str | None
     delay: int = 0  # milliseconds
     code: Code | None = None  # the error of the response; the request is not handled
-    #: The request is handled, and the connection is closed in place of a response.
-    drop_response: bool = False
+    drop_response: bool = False  # the request is handled, then the connection is closed
     triggered: bool = False
 
 

@@ -50,8 +50,7 @@ PARTITION_FILE = re.compile(
 
 #: Limit of partitions of a topic, and of partitions that one request creates; each is a folder.
 MAX_TOPIC_PARTITIONS = 10_000
-#: Limit of topics that one request creates: meanwhile no other request is served.
-MAX_TOPICS_PER_REQUEST = 2_000
+MAX_TOPICS_PER_REQUEST = 2_000  # most topics that a request creates: others wait meanwhile
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

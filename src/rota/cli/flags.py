@@ -27,8 +27,7 @@ CONNECT_TIMEOUT = 10.0  # seconds for the first response, so that a wrong addres
 #: Defaults that the file and the flags override.
 DEFAULT_SETTINGS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
 STANDARD_INPUT = "standard input"
-#: A function that adds one flag to a parser; :func:`flag_adder` returns it.
-AddFlag: TypeAlias = Callable[..., None]
+AddFlag: TypeAlias = Callable[..., None]  # adds one flag to a parser: :func:`flag_adder`
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -58,10 +57,9 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def flag_adder(parser: argparse._ActionsContainer, title: str | None = None) -> AddFlag:
-    """Returns a function that adds a flag to the parser, or to a new group with this title.
-
-    The form is that of the help: ``--group NAME`` takes a value, ``--json`` is a switch, and
-    ``files FILE`` is an argument without a flag. A repeated flag collects its values in a list.
+    """Returns a function that adds a flag to the parser, or to a new group with this title. The
+    form is that of the help: ``--group NAME`` takes a value, ``--json`` is a switch, and ``files
+    FILE`` is an argument without a flag. A repeated flag collects its values in a list.
     """
     target = parser if title is None else parser.add_argument_group(title)
 

@@ -19,7 +19,7 @@ from rota.cli.render import (
     print_table,
     select_attributes,
 )
-from rota.client.group_description import (
+from rota.client.admin import (
     CLASSIC,
     PREPARING_REBALANCE,
     GroupDescription,
@@ -177,10 +177,8 @@ class GroupLags:
 
     @property
     def worst(self) -> PartitionLag | None:
-        lags = [
-            (each.lag, each) for each in self.partitions if each.lag is not None and each.lag > 0
-        ]
-        return max(lags, key=lambda pair: pair[0], default=(0, None))[1]
+        lagging = (each for each in self.partitions if each.lag is not None and each.lag > 0)
+        return max(lagging, key=lambda each: each.lag or 0, default=None)
 
 
 def list_groups(args: argparse.Namespace) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 from rota.cli import flags
 from rota.cli.flags import run_with_admin
 from rota.cli.render import print_json, print_lines, print_notice, print_table
-from rota.client.group_description import (
+from rota.client.admin import (
     STATES_WITHOUT_MEMBERS,
     GroupDescription,
     short_member_names,
@@ -292,7 +292,8 @@ def delete_offsets(args: argparse.Namespace) -> bool:
         chosen = {
             partition: committed_offset.offset
             for partition, committed_offset in sorted(committed.items())
-            if args.all_topics or _is_selected(partition, selected)
+            for numbers in (selected.get(partition.topic, ()),)
+            if args.all_topics or numbers is None or partition.partition in numbers
         }
         if not chosen:
             topics = list_first_names(sorted({each.topic for each in committed})) or "nothing"
@@ -318,11 +319,6 @@ def delete_offsets(args: argparse.Namespace) -> bool:
         print_table(titles, rows, titles[1:])
         _print_outcome("deleted" if args.execute else None, refused)
     return False
-
-
-def _is_selected(each: TopicPartition, selected: Mapping[str, tuple[int, ...] | None]) -> bool:
-    numbers = selected.get(each.topic, ())
-    return numbers is None or each.partition in numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,8 +354,7 @@ ResetTarget: TypeAlias = NamedOffset | ToOffset | ShiftBy | ToDatetime | FromFil
 class LogBounds:
     start: int
     end: int
-    #: The first offset at the requested time or later; None if there is no such record.
-    at_time: int | None = None
+    at_time: int | None = None  # first offset at the requested time or later; None: no record
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rota.cli.flags import run_with_admin, suggest_command
-from rota.client.group_description import (
+from rota.client.admin import (
     STABLE,
     STATES_WITHOUT_MEMBERS,
     GroupDescription,
@@ -210,8 +210,7 @@ def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]
     return dict(pairs)
 
 
-#: Strategies that assign by the order of member ids.
-STRATEGIES_BY_MEMBER_ID = frozenset({"range", "roundrobin"})
+STRATEGIES_BY_MEMBER_ID = frozenset({"range", "roundrobin"})  # they assign by member id
 POLL_INTERVAL = 0.2  # seconds between two requests while the group is rebalancing
 
 

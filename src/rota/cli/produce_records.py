@@ -19,8 +19,7 @@ from confluent_kafka import Message as Delivered
 from rota.cli.consume_records import ESCAPES, ProducerRecord, parse_json_line
 from rota.cli.flags import CONNECT_TIMEOUT, notice_when_slow
 from rota.cli.render import print_notice
-from rota.client import security_config
-from rota.client.config import JAVA_PACKAGE, check_supported, parse_addresses
+from rota.client.config import JAVA_PACKAGE, check_supported, parse_addresses, read_security
 from rota.client.config_keys import CONSUMER_KEYS
 from rota.engine.model.config import (
     TLS_VERSIONS,
@@ -270,7 +269,7 @@ def librdkafka_settings(given: Mapping[str, object]) -> tuple[dict[str, object],
     config["enable.idempotence"] = _is_idempotent(config, requested="enable.idempotence" in given)
     servers = parse_addresses(values.pop("bootstrap.servers", ()))
     config["bootstrap.servers"] = ",".join(map(str, servers))
-    tls, login, more = security_config.read_security(values)
+    tls, login, more = read_security(values)
     config.update(_security_settings(tls, login, more))
     consumer_only = [name for name in values if not _is_producer_setting(name)]
     warnings += more + check_supported({k: v for k, v in values.items() if k not in consumer_only})

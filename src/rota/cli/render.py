@@ -132,8 +132,7 @@ TEXT_WIDTH = 80
 ELLIPSIS = "…"
 _WORD = re.compile(r"\S+")
 _UNBREAKABLE = re.compile(r"[=/]")  # characters of paths, and of settings in most languages
-#: A setting in Go has spaces: ``Timeout = 45 * time.Second``.
-_SETTING = re.compile(r"\S+(?: [=*] \S+)*")
+_SETTING = re.compile(r"\S+(?: [=*] \S+)*")  # Go has spaces: ``Timeout = 45 * time.Second``
 _UNBREAKABLE_SETTING = re.compile(r"[=/\[\]{}]")
 
 
@@ -157,8 +156,7 @@ def wrap_text(
     return [*lines, line.rstrip()]
 
 
-#: A word of a clipped text is shortened to this width: only its beginning and end tell something.
-CLIPPED_WORD_WIDTH = 40
+CLIPPED_WORD_WIDTH = 40  # width of a word in a clipped text: its two ends tell enough
 
 
 def clip_text(text: str, first: str = "", rest: str = "", *, lines: int) -> list[str]:

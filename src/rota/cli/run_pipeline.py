@@ -163,8 +163,7 @@ class _TerminalProgress:
             yield lambda share: bar.update(task, completed=share)
 
 
-#: Folder of the samples, in the folder of the tables, until the tables are computed.
-POLL_FOLDER = ".poll"
+POLL_FOLDER = ".poll"  # folder of the samples, beside the tables, until these are computed
 
 
 @contextmanager

@@ -168,8 +168,7 @@ def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
     return False
 
 
-#: Smaller differences between two policies are noise, in percent, however many rebalances happen.
-MIN_NOISE = 10.0
+MIN_NOISE = 10.0  # percent; smaller differences are noise, however many rebalances happen
 SHOWN_REBALANCES = 30
 SHOWN_PARTITIONS = 3
 SHOWN_NOTES = 5
@@ -417,7 +416,6 @@ def _print_reasons(simulations: Sequence[Simulation]) -> None:
 
 
 def _merge_notes(simulations: Sequence[Simulation]) -> list[str]:
-    """Returns each note once, with its policies unless it holds for all of them."""
     policies_by_note: dict[str, list[str]] = {}
     for simulation in simulations:
         for note in simulation.notes:

@@ -168,7 +168,7 @@ def _explanation_lines(
         (f"What it cost {span}", _cost_lines(window)),
         (_rebalance_title(window), _rebalance_lines(window.rebalances)),
         (f"Patterns{whole}", _bullet_lines(short(one.text) for one in group.patterns)),
-        (f"What to do{whole}", _action_lines(group)),
+        (f"What to do{whole}", _action_lines(group, short(group.to_do))),
         ("How the numbers are known", _provenance_lines(group, window)),
     ]
     for title, lines in sections:
@@ -233,22 +233,23 @@ def _rebalance_lines(rebalances: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not rebalances:
         yield f"{INDENT}none"
         return
-    rows: list[Sequence[str]] = [("time", "cause", "members", "moved (necessary)", "downtime")]
+    rows: list[Sequence[str]] = [("time", "cause", "members", "moves (needed)", "downtime")]
     for row in rebalances[-SHOWN_REBALANCES:]:
         moved, downtime = row["moved"], row["downtime_ms"]
         rows.append(
             (
                 format_time(row["at"]),
-                row["cause"] if row["likely"] is None else f"probably {row['likely']}",
+                row["cause"] if row["likely"] is None else f"{row['likely']}?",
                 f"{row['members_before']} -> {row['members_after']}",
                 "unknown" if moved is None else f"{moved:,} ({row['moves_needed']:,})",
                 "unknown" if downtime is None else format_rounded_duration(downtime),
             )
         )
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    widths[1] -= max(0, sum(widths) + len(INDENT) * len(widths) - render.TEXT_WIDTH)
     for cells in rows:
         padded = (
-            render.pad_cell(cell, width, right=place > 1)
+            render.pad_cell(render.shorten_name(cell, width), width, right=place > 1)
             for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
         )
         yield f"{INDENT}{INDENT.join(padded)}".rstrip()
@@ -259,9 +260,9 @@ def _bullet_lines(texts: Iterable[str]) -> Iterator[str]:
         yield from render.wrap_text(text, f"{INDENT}- ", f"{INDENT}  ")
 
 
-def _action_lines(group: GroupStory) -> Iterator[str]:
+def _action_lines(group: GroupStory, to_do: str) -> Iterator[str]:
     """Yields the steps for the group's clients; for the most likely one if they are unknown."""
-    yield from render.wrap_text(group.to_do, INDENT, INDENT)
+    yield from render.wrap_text(to_do, INDENT, INDENT)
     names = [CLIENT_LIBRARIES[name].name for name in group.libraries if name in CLIENT_LIBRARIES]
     known = [name for name in names if name in group.setting_libraries]
     clients = known or group.setting_libraries[:1]

@@ -19,8 +19,7 @@ else:
     pa = load_optional_library("pyarrow", "records as Arrow", "arrow")
 
 MICROS_PER_MILLI = 1_000
-#: The last millisecond that can be counted in microseconds.
-MAX_TIMESTAMP = (1 << 63) // MICROS_PER_MILLI - 1
+MAX_TIMESTAMP = (1 << 63) // MICROS_PER_MILLI - 1  # last millisecond that microseconds can count
 NO_TIMESTAMP = -1
 MAX_COLUMN_BYTES = (1 << 31) - 1  # bytes of a column of texts
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])

@@ -459,8 +459,7 @@ class BrokerEndpoint:
 
 
 GROUP_KEY_TYPE = 0
-#: The coordinator must be found again.
-MOVED_CODES = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
+MOVED_CODES = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})  # it moved
 COORDINATOR_CODES = MOVED_CODES | {Code.COORDINATOR_LOAD_IN_PROGRESS}
 
 

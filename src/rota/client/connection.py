@@ -39,16 +39,14 @@ from rota.protocol.schemas import ResponseT, Versions, api_name
 
 #: The largest response. A Fetch response has ``fetch.max.bytes``, or one batch if that is more.
 MAX_RESPONSE_BYTES: Final = 1 << 30
-#: Memory is allocated at once for responses up to this size; larger ones grow.
-PREALLOCATED_BYTES: Final = 64 << 20
+PREALLOCATED_BYTES: Final = 64 << 20  # allocated at once for a response; larger ones grow
 LARGE_RESPONSE: Final = 1 << 18  # after a response of this size a thread receives the next one
 LIMIT_TEXT: Final = "the largest that a client takes"
 CLOSE_TIMEOUT: Final = 1.0  # seconds to send the last bytes when a connection is closed
 #: Share of a session's time after which a new login is due, as in Kafka (KIP-368).
 REAUTHENTICATION_WINDOW: Final = (0.85, 0.95)
 TIMER_GRACE: Final = 0.2  # seconds that a timer may be late
-#: Seconds for a silent server to respond after this client has ended its side.
-PROBE_TIMEOUT: Final = 1.0
+PROBE_TIMEOUT: Final = 1.0  # seconds for a silent server, after this side has ended
 NEVER: Final = float("inf")
 _EMPTY_VIEW = memoryview(b"")
 
@@ -654,8 +652,7 @@ WRONG_PORT_HINT = (
     "is it a port for TLS (security.protocol SSL or SASL_SSL), or another server than Kafka?"
 )
 
-#: The first response of Kafka is shorter. Four bytes of text, read as a length, are more.
-MAX_FIRST_RESPONSE = 1 << 20
+MAX_FIRST_RESPONSE = 1 << 20  # Kafka's is shorter; four bytes of text, as a length, are more
 
 
 def identify_server(head: bytes) -> str | None:

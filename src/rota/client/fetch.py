@@ -49,8 +49,7 @@ from rota.protocol.messages import ZERO_UUID, FetchRequest, FetchResponse
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The highest version that names topics; later versions have topic ids instead (KIP-516).
-LAST_VERSION_WITH_NAMES = 12
+LAST_VERSION_WITH_NAMES = 12  # the highest version with topic names; later: ids (KIP-516)
 NO_SESSION, FULL = 0, -1
 NO_REPLICA = -1
 NO_RECORDS = memoryview(b"")
@@ -248,8 +247,7 @@ class ResponseEnd(NamedTuple):
     """Where the whole batches of a response end."""
 
     position: FetchPosition
-    #: No damage follows the whole batches: the next request can start at the position.
-    is_sound: bool = True
+    is_sound: bool = True  # no damage follows: the next request can start at the position
 
 
 def find_response_end(fetched: FetchedPartition) -> ResponseEnd | None:
@@ -275,8 +273,7 @@ def find_response_end(fetched: FetchedPartition) -> ResponseEnd | None:
     return ResponseEnd(FetchPosition(after, epoch), is_sound and after > fetched.fetch_offset)
 
 
-#: Decompressed bytes of batches that are decoded together; one batch may have more.
-PORTION_BYTES = 16 << 20
+PORTION_BYTES = 16 << 20  # decompressed bytes decoded together; one batch may have more
 
 _KIND = BatchProblemKind
 #: Problems of batches whose header can be read.
@@ -413,17 +410,15 @@ class _AbortedTransactions:
 
 Headers = tuple[tuple[str, bytes | None], ...]
 NO_HEADERS: Headers = ()
-#: Shortest run of values of one size for which ``struct`` is faster than slicing.
-MIN_RUN_LENGTH = 64
+MIN_RUN_LENGTH = 64  # shortest run of equal sizes for which ``struct`` beats slicing
 MAX_UNPACK_COUNT = 500  # values that one ``struct`` unpacks; the cache holds 64 bytes for each
 
 
 class Batch:
-    """Records of one partition in the order of their offsets, as columns.
-
-    ``batch[a:b]`` selects rows without a copy. Numbers are NumPy arrays, keys and values are lists
-    of bytes, and :meth:`to_arrow` returns all columns without an object for each record. The
-    columns are views that keep the broker's response in memory.
+    """Records of one partition in the order of their offsets, as columns. ``batch[a:b]`` selects
+    rows without a copy. Numbers are NumPy arrays, keys and values are lists of bytes, and
+    :meth:`to_arrow` returns all columns without an object for each record. The columns are views
+    that keep the broker's response in memory.
     """
 
     __slots__ = ("columns", "next_epoch", "next_offset", "rows", "source")

@@ -30,8 +30,7 @@ from rota.protocol.schemas import ResponseT
 
 #: The highest versions that Rota uses: later ones have topic ids instead of names.
 MAX_VERSIONS: Final[Mapping[Api, int]] = {Api.OFFSET_COMMIT: 9, Api.OFFSET_FETCH: 9}
-#: Characters of the reason for a join or leave; Kafka's consumer cuts it there too (KIP-800).
-MAX_REASON_LENGTH = 255
+MAX_REASON_LENGTH = 255  # characters; Kafka's consumer cuts the reason there too (KIP-800)
 NO_RETENTION = -1
 
 #: Codes that concern the whole request, also where a response has them for each partition.

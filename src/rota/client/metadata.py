@@ -20,8 +20,7 @@ from rota.engine.model.topic import Cluster, TopicPartition
 from rota.errors import Code, Refused, RotaError, TimedOut, Unreachable
 from rota.protocol.messages import ZERO_UUID, MetadataRequest, MetadataResponse
 
-#: The id of a leader that does not exist, and an epoch that the broker does not report.
-NOT_KNOWN: Final = -1
+NOT_KNOWN: Final = -1  # a leader that does not exist; an epoch that is not reported
 
 
 class BrokerMetadata(NamedTuple):

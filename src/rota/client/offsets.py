@@ -14,13 +14,11 @@ from rota.engine.model.topic import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, 
 from rota.errors import Code, RotaError, TimedOut, UnknownTopic, Unreachable
 from rota.protocol.messages import Api, ListOffsetsRequest, OffsetForLeaderEpochRequest
 
-#: The timestamp of a log's end; with ``read_committed``, of the first open transaction.
-LATEST: Final = -1
+LATEST: Final = -1  # timestamp of a log's end; read_committed: of the first open transaction
 EARLIEST: Final = -2
 CONSUMER_REPLICA_ID = -1
 READ_COMMITTED = "read_committed"
-#: The first version of OffsetForLeaderEpoch that a broker accepts from clients.
-MIN_CONSUMER_VERSION = 3
+MIN_CONSUMER_VERSION = 3  # first version of OffsetForLeaderEpoch that clients may send
 T = TypeVar("T")
 
 

@@ -49,8 +49,7 @@ class PendingError:
     """An error that is raised after the records before it."""
 
     error: Exception | None  # None: the partitions have no committed offset and no reset policy
-    #: The partitions that have the error; empty: the consumer as a whole.
-    buffer_versions: dict[TopicPartition, int]
+    buffer_versions: dict[TopicPartition, int]  # the partitions with the error; empty: all
     is_lasting: bool = False  # raised again and again, until the application seeks
 
     @property
@@ -288,8 +287,7 @@ class FetchBuffer:
 #: Records that are made at once. Python's garbage collector runs once 700 new objects are alive
 #: (``gc.get_threshold()``); with fewer it has nothing to do, which halves the time per record.
 MAX_RECORDS_PER_STEP = 500
-#: Rows of a ``RecordFactory``, which needs a hundred bytes for each.
-ROWS_PER_FACTORY = 16 * MAX_RECORDS_PER_STEP
+ROWS_PER_FACTORY = 16 * MAX_RECORDS_PER_STEP  # rows of a factory, of a hundred bytes each
 
 
 def position_after(rows: Batch) -> FetchPosition:
@@ -513,8 +511,7 @@ class _PolledState(NamedTuple):
     """The records of a poll, and how many of them were handed out."""
 
     by_partition: Mapping[TopicPartition, list[ConsumerRecord]]
-    #: All records. Never changed: the member's thread may look at them.
-    records: list[ConsumerRecord]
+    records: list[ConsumerRecord]  # never changed: the member's thread may look at them
     remaining: Iterator[ConsumerRecord]  # a list iterator over them, which knows how many are left
 
     @property
@@ -528,10 +525,9 @@ class _PolledState(NamedTuple):
 
 
 class PolledRecords:
-    """Records that a poll took from the fetcher and that are not handed out yet.
-
-    Taking a record from :attr:`remaining` hands it out, without Python code for each. Other threads
-    ask what was handed out, so remaining records change under the driver's lock only.
+    """Records that a poll took from the fetcher and that are not handed out yet. Taking a record
+    from :attr:`remaining` hands it out, without Python code for each. Other threads ask what was
+    handed out, so remaining records change under the driver's lock only.
     """
 
     def __init__(self) -> None:

@@ -24,13 +24,11 @@ from rota.errors import Code, GroupError, InputError, Refused, RotaError, TimedO
 from rota.protocol.messages import Api, Message
 from rota.protocol.schemas import api_name
 
-#: Seconds that a JoinGroup may take beyond its rebalance timeout, as in Kafka's consumer.
-JOIN_GROUP_TIMEOUT_LAPSE = 5.0
+JOIN_GROUP_TIMEOUT_LAPSE = 5.0  # seconds beyond the rebalance timeout, as in Kafka's consumer
 
 #: Codes after which a request is repeated, until its deadline.
 RETRIABLE_GROUP_CODES = COORDINATOR_CODES | {Code.REQUEST_TIMED_OUT, Code.UNSTABLE_OFFSET_COMMIT}
-#: Seconds until the first search fails and is logged; the next ones take longer.
-FIRST_SEARCH_TIMEOUT = 2.0
+FIRST_SEARCH_TIMEOUT = 2.0  # seconds until the first search fails and is logged; next: longer
 MAX_TRACE_LENGTH = 600  # characters of a request or response that are logged at most
 LOGGER = logging.getLogger("rota.consumer")
 

@@ -41,8 +41,7 @@ POLL_TIMEOUT = 1.0
 #: Seconds after which a poll with buffered records runs the event loop: as long as Python lets a
 #: thread run while others wait. Running it in every poll would take a tenth of the time.
 LOOP_INTERVAL = 0.005
-#: A poll timeout that was probably meant as milliseconds, as in other clients.
-SUSPICIOUS_TIMEOUT = 100.0
+SUSPICIOUS_TIMEOUT = 100.0  # probably meant as milliseconds, as in other clients
 T = TypeVar("T")
 
 

@@ -543,8 +543,7 @@ class OffsetFetcher:
     positions: Positions
     buffer: FetchBuffer
     done: Callable[[], None]  # called after each response
-    #: Returns the group's committed offsets; None: the consumer has no group.
-    committed: FetchCommittedOffsets | None
+    committed: FetchCommittedOffsets | None  # None: the consumer has no group
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def start_requests(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
@@ -652,17 +651,14 @@ class OffsetFetcher:
             self.client.request_refresh()
 
 
-#: Bytes of a response: larger ones are not faster, and need more memory.
-MAX_RESPONSE_BYTES = 8 << 20
-#: Bytes that a response may always have: many small responses take longer.
-MIN_RESPONSE_BYTES = 4 << 20
+MAX_RESPONSE_BYTES = 8 << 20  # bytes; larger ones are not faster and need more memory
+MIN_RESPONSE_BYTES = 4 << 20  # bytes that are always allowed: many small ones take longer
 
 
 class ByteLimits(NamedTuple):
     response: int
     buffered: int  # no partition is fetched while this many bytes wait to be handed out
-    #: Inactive bytes above this are dropped: what may be buffered if all partitions are paused.
-    inactive: int
+    inactive: int  # inactive bytes above this are dropped, as if all partitions were paused
 
 
 def compute_byte_limits(config: FetchConfig, brokers: int) -> ByteLimits:

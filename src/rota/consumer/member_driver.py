@@ -250,7 +250,6 @@ class MemberDriver:
 
 class MemberTimers:
     """The times of the member's timers; wakes the loop for the earliest. All methods need the lock.
-
     A poll stops and moves timers thousands of times a second: that causes no wake-up.
     """
 

@@ -30,8 +30,7 @@ from rota.errors import AuthorizationFailed, Code, GroupError
 
 LOGGER = logging.getLogger("rota.consumer")
 NO_LISTENER = RebalanceListener()
-#: The caller runs inside a listener.
-in_listener: ContextVar[bool] = ContextVar("in_listener", default=False)
+in_listener: ContextVar[bool] = ContextVar("in_listener", default=False)  # inside a listener
 CommitCommand: TypeAlias = (
     events.RunCommitCallback | events.CallInterceptors | events.FinishSyncCommit
 )
@@ -51,11 +50,9 @@ class GroupMembership:
     has_left: bool = False  # the member has left the group, after ``CloseRequested``
     numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     callbacks: dict[int, CommitCallback | None] = field(default_factory=dict)
-    #: The outcomes of synchronous commits.
-    ended: dict[int, Exception | None] = field(default_factory=dict)
+    ended: dict[int, Exception | None] = field(default_factory=dict)  # of synchronous commits
     errors: list[Exception] = field(default_factory=list)
-    #: The listener's call that is running, or was last.
-    listener_task: asyncio.Future[None] | None = None
+    listener_task: asyncio.Future[None] | None = None  # the running or last call of the listener
 
     @property
     def is_listener_running(self) -> bool:

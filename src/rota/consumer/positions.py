@@ -47,8 +47,7 @@ class FetchState(enum.Enum):
     """The state of a partition on the way to its records."""
 
     INITIALIZING = "initializing"  # needs the group's committed offset
-    #: Needs the first or the last offset, or the offset of a time, from its leader.
-    AWAIT_RESET = "await_reset"
+    AWAIT_RESET = "await_reset"  # its leader is asked for the first, last or timed offset
     #: Needs to know whether the leader's log was truncated below the position (KIP-320).
     AWAIT_VALIDATION = "await_validation"
     FETCHING = "fetching"
@@ -88,28 +87,23 @@ class FetchablePartition(NamedTuple):
 class PartitionState:
     partition: TopicPartition
     buffer_version: int  # version of the buffered records: those with another one are outdated
-    #: Partitions are requested in this order; a partition that gets records moves to the end.
-    fetch_order: int
+    fetch_order: int  # the order of requests; a partition that gets records moves to the end
     state: FetchState = FetchState.INITIALIZING
     consumed_position: FetchPosition | None = None
     fetch_position: FetchPosition | None = None
     reset_target: int = LATEST  # in AWAIT_RESET: the timestamp of the ListOffsets request
-    #: In AWAIT_RESET by time: no record has the time yet, so the log end is requested.
-    asks_log_end: bool = False
-    #: That log end: the position if a second request for the time finds no record either.
-    log_end: int | None = None
+    asks_log_end: bool = False  # AWAIT_RESET by time without such a record: request the log end
+    log_end: int | None = None  # that log end: the position if no record is found again
     token: int = NO_TOKEN  # the token of the request in flight
     leader: LeaderAndEpoch | None = None
     source: FetchSource = field(default_factory=FetchSource)
     preferred_replica_expires_at: float = 0.0  # when the preferred read replica expires
     paused: bool = False
     pending_revocation: bool = False
-    #: The next record cannot be read; the partition waits for the application.
-    has_bad_record: bool = False
+    has_bad_record: bool = False  # unreadable next record: it waits for the application
     buffered_bytes: int = 0  # bytes that wait to be handed out
     inactive_bytes: int = 0  # bytes among them that must not be handed out now
-    #: An error comes next: the records before it are handed out first.
-    drain_before_fetch: bool = False
+    drain_before_fetch: bool = False  # an error comes after the records before it
     high_watermark: int | None = None
     last_stable: int | None = None
     log_start: int | None = None
@@ -140,8 +134,7 @@ class Positions:
     reset: int | Callable[[], int] | None
     backoff: Callable[[int], float]  # returns the pause after a number of failures in a row
     preferred_replica_expiry: float  # seconds to read from a replica that the leader has named
-    #: Receives the reason why records come again, or never.
-    warn: Callable[[str], None] = lambda _: None
+    warn: Callable[[str], None] = lambda _: None  # gets why records come again, or never
     _entries: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     _schedule: ReadyPartitions = field(default_factory=lambda: ReadyPartitions())  # noqa: PLW0108
     _leaderless: dict[TopicPartition, PartitionState] = field(default_factory=dict)
@@ -149,8 +142,7 @@ class Positions:
     _last_number: int = NO_TOKEN
     buffered_bytes: int = 0  # of all partitions
     inactive_bytes: int = 0  # of all partitions
-    #: Increases when buffered records may have become outdated, or may be handed out again.
-    changes: int = 0
+    changes: int = 0  # rises when buffered records may be outdated, or may be handed out again
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Sets the assigned partitions; partitions that stay keep their position."""

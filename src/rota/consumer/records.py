@@ -125,8 +125,7 @@ OffsetsArgument: TypeAlias = (
 
 TimesArgument: TypeAlias = Mapping[TopicPartition, int] | Mapping[PartitionLike, int]
 MAX_SHOWN = 60  # characters of a wrong argument that a message shows
-#: Characters of patterns that topic names cannot have.
-PATTERN_CHARACTERS = re.compile(r"[\^$*+?|()\[\]{}\\]")
+PATTERN_CHARACTERS = re.compile(r"[\^$*+?|()\[\]{}\\]")  # not in topic names
 
 
 def parse_partition(name: str, given: object) -> TopicPartition:

@@ -46,8 +46,7 @@ from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 from rota.errors import InputError
 
-#: The number of times since the last rebalance for which the expected downtime is averaged.
-HEARTBEAT_SHARES = 8
+HEARTBEAT_SHARES = 8  # times since the last rebalance over which downtime is averaged
 
 if TYPE_CHECKING:
     from rota.engine.history.timing import GroupTiming
@@ -68,9 +67,8 @@ class Move:
 
 
 class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
-    """Which partitions each member would get: ``plan["C0"]`` is ``{"t0": (0, 1)}``.
-
-    Everything is kept as arrays; names and tuples are created on request.
+    """Which partitions each member would get: ``plan["C0"]`` is ``{"t0": (0, 1)}``. Everything is
+    kept as arrays; names and tuples are created on request.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 (only `plan_rebalance` creates one)
@@ -130,11 +128,9 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         )
 
     def apply(self, members: Iterable[Member], generation: int) -> list[Member]:
-        """Returns the members after a rebalance with this plan.
-
-        Each member owns its partitions in this generation. A strategy with hooks of its own learns
-        of the assignment (`on_assignment`) and makes the next user data; the hooks are called once
-        for a member and generation.
+        """Returns the members after a rebalance with this plan. Each member owns its partitions in
+        this generation. A strategy with hooks of its own learns of the assignment (`on_assignment`)
+        and makes the next user data; the hooks are called once for a member and generation.
         """
         return [
             replace(
@@ -304,7 +300,6 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     def downtime_ms(self) -> int:
         """The expected downtime of the rebalance, in partition-milliseconds: two partitions without
         a consumer for one second are 2,000. A cooperative rebalance includes its second round.
-
         Heartbeats begin anew with each rebalance, and nobody knows the time since the last one to
         the second. So the result is an average over one heartbeat interval.
         """

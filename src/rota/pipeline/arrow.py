@@ -196,11 +196,9 @@ def name_array(codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Array:
 
 
 def slice_arrays(data: bytes, columns: Sequence[Slices], kind: pa.DataType) -> list[pa.Array]:
-    """Converts slices of a buffer to columns; a size below zero is null.
-
-    Each row's slices follow each other. So the whole buffer becomes one column of byte strings, of
-    which every second is a slice and the others are what is between; Arrow then copies the wanted
-    ones.
+    """Converts slices of a buffer to columns; a size below zero is null. Each row's slices follow
+    each other. So the whole buffer becomes one column of byte strings, of which every second is a
+    slice and the others are what is between; Arrow then copies the wanted ones.
     """
     if not len(columns[0].start):
         return [pa.array([], kind) for _ in columns]

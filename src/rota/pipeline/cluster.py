@@ -44,8 +44,7 @@ from rota.protocol.messages import Api, DescribeLogDirsRequest, DescribeLogDirsR
 T = TypeVar("T")
 JOURNAL_TOPIC = "__consumer_offsets"
 REQUEST_TIMEOUT = 30.0
-#: Timeout of the first request, in seconds; short, to report a wrong address soon.
-CONNECT_TIMEOUT = 10.0
+CONNECT_TIMEOUT = 10.0  # seconds for the first request: a wrong address shows soon
 RECORD_BYTES = 100  # typical size of a record of the journal, which is a commit
 
 JOURNAL_ACLS = (
@@ -61,8 +60,7 @@ DEFAULT_SETTINGS: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCluster:
-    #: Settings with Kafka's names, also passwords.
-    settings: Mapping[str, object] = field(repr=False)
+    settings: Mapping[str, object] = field(repr=False)  # Kafka's names, also passwords
     timeout: float = REQUEST_TIMEOUT  # timeout of each request, in seconds
     lookups: int = 0  # maximum number of ListOffsets lookups; 0: no lookups
 
@@ -74,8 +72,7 @@ class LiveCluster:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveJournal:
     cluster: LiveCluster
-    #: Log start offsets by partition; empty: the cluster has no journal yet.
-    log_starts: Mapping[int, int]
+    log_starts: Mapping[int, int]  # by partition; empty: the cluster has no journal yet
     log_ends: Mapping[int, int]  # log end offsets by partition, at which reading stops
     size: int | None = None  # bytes on the leaders' disks; None: unknown
     at: int

@@ -96,16 +96,14 @@ def merge_unread(*several: Iterable[Unread]) -> list[Unread]:
 
 MEMBERS_PER_BATCH = 10_000  # number of members or owners in one Arrow batch
 COMMIT_MARKER = 1  # type of a COMMIT marker, in the key of a control record
-#: SQL: the record is not a committed offset.
-IS_GROUP_RECORD_SQL = f"(key is null or not {IS_OFFSET_SQL})"
+IS_GROUP_RECORD_SQL = f"(key is null or not {IS_OFFSET_SQL})"  # not a committed offset
 _MARKER_TYPE_SQL = "cast(conv(hex(substring(key, 3, 2)), 16, 10) as int)"
 
 
 def keep_committed_records(journal: DataFrame) -> DataFrame:
-    """Returns the records outside of transactions and in committed transactions, without markers.
-
-    A transaction ends with the next marker of its producer id. The marker's epoch is not used: it
-    may already be the next epoch.
+    """Returns the records outside of transactions and in committed transactions, without markers. A
+    transaction ends with the next marker of its producer id. The marker's epoch is not used: it may
+    already be the next epoch.
     """
     ended = _transaction_outcomes(journal).where(fn.col("outcome") == COMMIT_MARKER).drop("outcome")
     return journal.where("not transactional and not control").unionByName(ended)

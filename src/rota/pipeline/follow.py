@@ -107,8 +107,7 @@ class EndSampler:
         return pa.Table.from_batches([arrow.rows_to_batch(ENDS, rows)])
 
 
-#: A micro-batch with more records or groups is computed on Spark, not in this process.
-MAX_SMALL_RECORDS = 500_000
+MAX_SMALL_RECORDS = 500_000  # with more records or groups, Spark computes the micro-batch
 MAX_SMALL_GROUPS = 500
 FOLLOW_FILE = "follow.json"
 _JOURNAL_SCHEMA = arrow.arrow_schema(JOURNAL)
@@ -124,15 +123,13 @@ class FollowState:
 
     follow: str  # name of the checkpoint folder
     cluster: str | None  # cluster id
-    #: The options ``--group``, ``--since`` and ``--assignment-interval`` of the first run.
-    groups: list[str]
+    groups: list[str]  # ``--group``, ``--since``, ``--assignment-interval`` of the first run
     since: int | None
     assignment_interval: int = ASSIGNMENT_INTERVAL
     batch: int = -1  # number of the last micro-batch in the tables; -1 before the first
     last: int = 0  # time of the last record, in milliseconds since 1970
     rebalances: int = 0
-    #: Checksum of the columns: another version of Rota may have other columns.
-    tables: int = TABLES_CHECKSUM
+    tables: int = TABLES_CHECKSUM  # of the columns: another version of Rota has other ones
 
     @classmethod
     def read(cls, run: Path | None) -> FollowState | None:
@@ -379,8 +376,7 @@ class MicroBatchRunner:
 class _SmallBatch(NamedTuple):
     journal: pa.Table
     decoded: DecodedRecords
-    #: Position of the first new record, by journal partition.
-    first_positions: dict[int, JournalPosition]
+    first_positions: dict[int, JournalPosition]  # of the first new record, by journal partition
 
 
 def _first_positions(rows: pa.Table) -> dict[int, JournalPosition]:

@@ -84,10 +84,8 @@ def group_record_files(tables: TableStore) -> BucketFiles:
 class KnownGroup:
     """Facts about a group that decide whether new commits change its tables."""
 
-    #: Time of the group's last change; explanations of rebalances use commits up to it.
-    last: int = -(1 << 62)
-    #: Partitions that the group has committed.
-    partitions: set[tuple[str, int]] = field(default_factory=set)
+    last: int = -(1 << 62)  # the group's last change; explanations use commits up to it
+    partitions: set[tuple[str, int]] = field(default_factory=set)  # those with commits
     topics: frozenset[str] = frozenset()  # topics in the group's generations
     #: Time changes its downtime: a partition has no consumer, though the group is not shut down; or
     #: the group closes on a schedule, and no longer does if it stays.
@@ -104,8 +102,7 @@ class GroupMemory:
     #: Records of open transactions.
     pending: pa.Table = field(default_factory=arrow.arrow_schema(JOURNAL).empty_table)
     groups: dict[str, KnownGroup] = field(default_factory=dict)
-    #: Lines of broker logs, by group.
-    lines: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+    lines: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)  # by group
     has_consumer_groups: bool = False
 
     @classmethod
@@ -472,8 +469,7 @@ def _struct_column_rows(rows: pa.RecordBatch, name: str) -> list[pa.RecordBatch]
 
 WAITING_FILE = "waiting"  # file of gold/lag with the rows that a later sample may change
 VERDICTS_FILE = "verdicts"  # file of gold/status and of gold/health
-#: Milliseconds of the evidence after which the health of a group is computed again.
-HEALTH_INTERVAL = 60_000
+HEALTH_INTERVAL = 60_000  # milliseconds of evidence before a health is computed again
 #: The same for a group with static members. One that is away leaves no record until it is back or
 #: its session ends; this is a third of the default session.
 STATIC_HEALTH_INTERVAL = 15_000
@@ -500,11 +496,9 @@ class _GroupLag:
     generations: list[Generation]
     subscriptions: SubscriptionHistory
     history: CommitHistory = field(default_factory=CommitHistory)
-    #: The row of gold/health, and the time at which it was computed.
-    health: tuple[pa.RecordBatch, int] | None = None
+    health: tuple[pa.RecordBatch, int] | None = None  # row of gold/health, and when it was computed
     tail: RecentCommits = field(default_factory=lambda: RecentCommits(_BEFORE_ALL))
-    #: Commits later than the time of the verdicts.
-    later: list[pa.RecordBatch] = field(default_factory=list)
+    later: list[pa.RecordBatch] = field(default_factory=list)  # commits after the verdicts
     #: Commits whose lag a later sample may change.
     waiting: SampledCommits = field(
         default_factory=lambda: SampledCommits.of(_combine_batches([]), EndSamples())

@@ -71,8 +71,7 @@ class Segments:
     """The segment files of the journal, cut into pieces."""
 
     pieces: list[SegmentPiece] = field(default_factory=list)
-    #: Partitions with records in several files: replicas or copies.
-    overlapping: set[int] = field(default_factory=set)
+    overlapping: set[int] = field(default_factory=set)  # in several files: replicas or copies
     damaged: list[DamagedBytes] = field(default_factory=list)
     files: int
     size: int = 0

@@ -28,10 +28,15 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from rota.client import group_description, group_requests
-from rota.client.admin import CONSUMER_GROUP_TYPE, Admin, GroupList
+from rota.client import group_requests
+from rota.client.admin import (
+    CLASSIC,
+    CONSUMER_GROUP_TYPE,
+    Admin,
+    GroupList,
+    describe_consumer_group,
+)
 from rota.client.cluster import ClusterClient, error_name
-from rota.client.group_description import CLASSIC
 from rota.client.metadata import BrokerMetadata
 from rota.client.retry import is_permanent, run_limited
 from rota.engine.history.client_settings import LibrarySigns, detect_library
@@ -77,8 +82,7 @@ POLL_ACLS = (
 )
 
 
-#: Broker, group type and groups of a request.
-RequestBatch: TypeAlias = tuple[BrokerMetadata, str, list[str]]
+RequestBatch: TypeAlias = tuple[BrokerMetadata, str, list[str]]  # broker, group type, groups
 
 
 @dataclass(slots=True, kw_only=True)
@@ -289,7 +293,7 @@ class SnapshotReader:
 
 def sample_consumer_group(message: ConsumerGroupDescribeResponse.DescribedGroup) -> GroupSample:
     """Samples a group (KIP-848); a pattern's topics are the assigned ones."""
-    group = group_description.describe_consumer_group(message, "")
+    group = describe_consumer_group(message, "")
     hosts = {member.member_id: member.client_host for member in message.members}
     members = group.members or ()
     matched = {topic for member in members for topic in (member.target or member.assigned).names}
@@ -417,8 +421,7 @@ class PollSettings:
     every: float = 5.0  # seconds between two rounds
     length: float = 600.0  # seconds until the last round
     until: int | None = None  # time after which no round starts, in milliseconds since 1970
-    #: Samples only groups whose names match one of these; empty: all groups.
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()  # only groups that match one of these; empty: all groups
     timeout: float = POLL_REQUEST_TIMEOUT  # timeout of each request, in seconds
 
 

@@ -241,11 +241,9 @@ def _run_in_thread(function: Callable[[], None]) -> None:
 
 
 def _launch_java(conf: SparkConf) -> None:
-    """Starts Spark's Java process, if this process has none yet.
-
-    Call it in a thread that Ctrl-C does not interrupt: PySpark deletes a folder when it is
-    interrupted before Java has written its port there. Java's main thread then fails, but its other
-    threads run for ever.
+    """Starts Spark's Java process, if this process has none yet. Call it in a thread that Ctrl-C
+    does not interrupt: PySpark deletes a folder when it is interrupted before Java has written its
+    port there. Java's main thread then fails, but its other threads run for ever.
     """
     # signals to Rota's process group must not reach Java, which ``spark.stop()`` needs
     options = {"start_new_session": True}

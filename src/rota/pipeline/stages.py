@@ -94,8 +94,7 @@ class RunOptions:
 class InputFrames:
     """DataFrames that the caller has read, instead of sources."""
 
-    #: The records, with the columns of :func:`rota.pipeline.ingest.read_segment_journal`.
-    journal: DataFrame
+    journal: DataFrame  # as of :func:`rota.pipeline.ingest.read_segment_journal`
     names: Mapping[bytes, str] = field(default_factory=dict)  # topic names by topic id
     samples: DataFrame | None = None  # rows of bronze/ends
     lines: DataFrame | None = None  # rows of bronze/serverlog

@@ -74,8 +74,7 @@ LEVEL_ADDED, LEVEL_BUCKETED = 0, 1
 MERGE_ADDED_FILES = 16  # number of added files that are merged
 MERGE_LEVEL_FILES = 8  # number of files of a higher level that are merged
 MAX_MERGE_BYTES = 16 << 20  # total size above which files are not merged
-#: A file without rows, because Spark does not read a folder without files.
-EMPTY_FILE = "none.parquet"
+EMPTY_FILE = "none.parquet"  # no rows: Spark does not read a folder without files
 _BUCKET_FILE_NAME = re.compile(r"(\d\d|xx)-(\d)-(\d+)-(\d+)\.parquet")
 _SPARK_FILE_NAME = re.compile(r"part-(\d+)-.*\.parquet")
 
@@ -359,7 +358,6 @@ class OutputFolder:
 
     @property
     def published(self) -> Path | None:
-        """Folder of the published run."""
         with suppress(OSError):
             return self._runs / (self.out / CURRENT_LINK).readlink().name
         return None

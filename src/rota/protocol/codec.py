@@ -96,8 +96,7 @@ def field_of_traceback(trace: TracebackType | None) -> str:
     return field
 
 
-#: Limit of elements in all arrays of a request; a response may have millions.
-MAX_REQUEST_ELEMENTS = 250_000
+MAX_REQUEST_ELEMENTS = 250_000  # elements in all arrays of a request; responses may have more
 
 
 class _FunctionWriter:

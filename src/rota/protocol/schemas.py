@@ -261,8 +261,7 @@ class Message:
     API: ClassVar[Api]
     SCHEMA: ClassVar[MessageSpec]
     STRUCT: ClassVar[StructSpec]
-    #: The class itself: also where a :class:`LazyMessageClass` takes its place.
-    message_class: ClassVar[type[Message]]
+    message_class: ClassVar[type[Message]]  # also where a :class:`LazyMessageClass` stands
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):

@@ -68,10 +68,8 @@ class CommitCoverage:
 
     #: Groups whose commits were sampled: a commit happened at any time since the sample before.
     polled_groups: Collection[str] = ()
-    #: Begin of the intervals, in milliseconds since 1970; None: the first sample.
-    since: int | None = None
-    #: Time up to which all commits are known; None: the last sample.
-    complete_until: int | None = None
+    since: int | None = None  # first time of the intervals; None: the first sample
+    complete_until: int | None = None  # all commits are known up to here; None: last sample
 
 
 def find_lag_intervals(
@@ -352,10 +350,8 @@ class WorstLag:
     most_at: int  # time in milliseconds since 1970: just before a commit, or at the last sample
     most_topic: str
     most_partition: int
-    #: The record may have been older, because it existed before the first sample.
-    at_least: bool = False
-    #: Seconds since the group's last rebalance; None: no rebalance before.
-    after_rebalance: float | None = None
+    at_least: bool = False  # may be older: it existed before the first sample
+    after_rebalance: float | None = None  # seconds since the last rebalance; None: none
 
 
 def find_worst_lags(

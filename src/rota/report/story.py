@@ -66,8 +66,7 @@ SKIPPED_COLUMNS = {
     COMMITS: {column.name for column in COMMITS.columns} - COMMIT_COLUMNS,
 }
 
-#: Rows of large tables that the report needs.
-ROW_FILTERS = {COMMITS: compute.field("offset").is_null()}
+ROW_FILTERS = {COMMITS: compute.field("offset").is_null()}  # rows that the report needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +92,8 @@ class GoldTables:
 
 
 def read_gold_tables(out: str, group: str | None = None) -> GoldTables:
-    """Reads the tables of the current run; with ``group`` only its rows, and no replays.
-
-    Raises Unreachable or InputError.
+    """Reads the tables of the current run; with ``group`` only its rows, and no replays. Raises
+    Unreachable or InputError.
     """
     if not Path(out, CURRENT_LINK).exists():
         raise Unreachable(f"{out} has no tables; rota run --out {out} writes them")
@@ -130,9 +128,8 @@ class _UnreadableTable(Exception):
 
 
 def _read_table(run: Path, table: Table, is_wanted: compute.Expression | None = None) -> pa.Table:
-    """Reads the columns not in SKIPPED_COLUMNS, of rows that ROW_FILTERS lets through.
-
-    A filter of one group's rows reads all columns, because they are few.
+    """Reads the columns not in SKIPPED_COLUMNS, of rows that ROW_FILTERS lets through. A filter of
+    one group's rows reads all columns, because they are few.
     """
     skipped = SKIPPED_COLUMNS.get(table, set()) if is_wanted is None else set()
     names = [column.name for column in table.columns if column.name not in skipped]
@@ -215,8 +212,7 @@ def _last_commits(rows: pa.Table) -> pa.Table:
     return columns.rename_columns(PRIOR_COMMIT_COLUMNS)
 
 
-#: Smallest lag that gets a sentence; a client that commits every few seconds has a smaller one.
-NOTABLE_SECONDS = 10.0
+NOTABLE_SECONDS = 10.0  # a client that commits every few seconds has a smaller lag
 NOTABLE_RECORDS = 1_000  # the same in records, if the ages of records are unknown
 
 
@@ -259,8 +255,7 @@ class GroupStory(facts.Advice):
     status: str | None  # Burrow's verdict on the group at the end of the evidence
     complete_from: int | None  # time from which on its records are complete; None: unknown
     whole: bool  # the records include the group's first one
-    #: The row of gold/groups; empty if the tables have none.
-    overview: Mapping[str, Any] = field(default_factory=dict)
+    overview: Mapping[str, Any] = field(default_factory=dict)  # row of gold/groups, or empty
 
     @property
     def name(self) -> str:
@@ -304,10 +299,8 @@ class GroupStory(facts.Advice):
 
     @property
     def marks(self) -> dict[str, Any]:
-        """How each number is known, by name; None: the number is unknown.
-
-        The counts under the recommended policy of a group that keeps its policy are those of its
-        history.
+        """How each number is known, by name; None: the number is unknown. The counts under the
+        recommended policy of a group that keeps its policy are those of its history.
         """
         would = EvidenceMark.REPLAYED if self.verdict == CHANGE else self.mark
         numbers = (
@@ -657,16 +650,14 @@ class EvidenceSummary:
     logs: int  # number of broker log files
     lines: int
     samples: int
-    #: The structs of gold/evidence about the cluster, the lookups and polling.
-    cluster: dict[str, Any] | None
+    cluster: dict[str, Any] | None  # structs of gold/evidence: cluster, lookups, polling
     lookups: dict[str, Any] | None
     polled: dict[str, Any] | None
     #: Group, time from which on its records are complete, whether its first record is there.
     windows: tuple[tuple[str, int, bool], ...]
     #: Journal partition, offset and time from which on its records are complete.
     complete: tuple[tuple[int, int, int], ...]
-    #: Input that could not be decoded: description, count, examples.
-    unread: tuple[tuple[str, int, tuple[str, ...]], ...]
+    unread: tuple[tuple[str, int, tuple[str, ...]], ...]  # not decoded: what, count, examples
 
     @property
     def commits_until(self) -> int | None:

@@ -378,8 +378,7 @@ class GroupCommitter:
             LOGGER.warning(message, self._group, text)
 
 
-#: Packages whose threads may run as long as a listener is registered.
-SPARK_MODULES = ("pyspark.", "py4j.")
+SPARK_MODULES = ("pyspark.", "py4j.")  # their threads may run as long as a listener
 _exit_lock = threading.Lock()
 _exit_callbacks: list[Callable[[], object]] = []
 _exit_threads: list[threading.Thread] = []

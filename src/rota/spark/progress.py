@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 OffsetsByPartition: TypeAlias = Mapping[TopicPartition, int]
-#: A duration that a progress event has only if its batch is in the commit log.
-COMMIT_DURATION: Final = "commitOffsets"
+COMMIT_DURATION: Final = "commitOffsets"  # only if the batch is in the commit log
 #: Descriptions of Spark's own source. Other sources may have offsets of the same form.
 KAFKA_DESCRIPTIONS: Final = ("KafkaV1[", "KafkaV2[")
 #: Part of the description of every source in Python; Spark does not report their names.
@@ -111,8 +110,7 @@ def lowest_offsets(several: Iterable[OffsetsByPartition]) -> dict[TopicPartition
 FILE_SCHEME: Final = "file:"
 OFFSET_LOG_VERSIONS: Final = ("v1", "v2")
 _SOURCE_NAME = re.compile(r"\w+:")
-#: The condition of Spark's error for a path that does not exist.
-PATH_NOT_FOUND: Final = "PATH_NOT_FOUND"
+PATH_NOT_FOUND: Final = "PATH_NOT_FOUND"  # of Spark's error for a path that does not exist
 
 
 class LocalCheckpoint:

@@ -100,8 +100,7 @@ class SourceOptions:
     subscription: TopicSelection
     starting: OffsetRangeLimit
     ending: OffsetRangeLimit
-    #: A starting time after all records means the end of the partition, not an error.
-    missing_timestamp_is_latest: bool
+    missing_timestamp_is_latest: bool  # a time after all records: the end, not an error
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay: int  # milliseconds until a trigger runs with fewer offsets

@@ -67,8 +67,7 @@ BATCH_INFO_COLUMNS: Final = (
 
 
 class RotaDataSource(DataSource):
-    #: How many tasks the session runs at a time; set by :func:`rota.spark.register`.
-    parallelism: ClassVar[int] = 2
+    parallelism: ClassVar[int] = 2  # tasks at a time; set by :func:`rota.spark.register`
 
     @classmethod
     def name(cls) -> str:

@@ -44,10 +44,8 @@ from rota.spark.plan import TaskRanges
 from rota.spark.query import SourceOptions, report_data_loss
 
 MAX_ROWS = 50_000  # rows of one Arrow batch, at most
-#: Bytes of the records of one Arrow batch, about; one record may have more.
-ARROW_BATCH_BYTES = 16 << 20
-#: Decompressed bytes of records that are decoded together; one record batch may have more.
-DECODE_BYTES = 8 << 20
+ARROW_BATCH_BYTES = 16 << 20  # bytes of an Arrow batch, about; one record may have more
+DECODE_BYTES = 8 << 20  # decompressed bytes decoded together; one record batch may have more
 
 
 def read_ranges(task: TaskRanges, options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -210,15 +208,12 @@ class RangeProgress:
     until: int
     source: FetchSource = field(default_factory=FetchSource)
     node: int | None = None  # the broker to request it from; None: not known
-    #: A follower has failed: the request names no rack, so that the leader names no follower.
-    leader_only: bool = False
-    #: Request nothing else with it: a response with other ranges had no space for it.
-    fetch_alone: bool = False
+    leader_only: bool = False  # a follower failed: a request without rack names no follower
+    fetch_alone: bool = False  # request it alone: a response with others had no space
     empty_responses: int = 0  # empty responses in a row, with nothing else requested
     readable_until: int = 0  # all of these responses reported records before this offset
     needs_leader: bool = False  # the leader must be looked up before the next request
-    #: Since when brokers report that the partition does not exist.
-    unknown_since: float | None = None
+    unknown_since: float | None = None  # since when brokers say that it does not exist
     waiting_since: float | None = None  # since when it is requested without progress
     last_failure: str = ""
 
@@ -239,8 +234,7 @@ class RangeProgress:
         return f"{self.partition} from offset {self.position} to {self.until}"
 
 
-#: Bytes that a Fetch requests, about; ``max.partition.fetch.bytes`` may be more.
-FETCH_BYTES = 4 << 20
+FETCH_BYTES = 4 << 20  # bytes of a Fetch, about; ``max.partition.fetch.bytes`` may be more
 FETCH_MARGIN = 128 << 10  # bytes requested beyond the estimate for a range: batches are not cut
 DEFAULT_OFFSET_BYTES = 1024.0  # bytes per offset of a partition without a response
 
@@ -375,8 +369,7 @@ def _handle_empty(
     return FetchOutcome.OUT_OF_RANGE if needs_check else FetchOutcome.RETRY
 
 
-#: The ListOffsets timestamp of the log start on the broker's own disks (KIP-405).
-EARLIEST_LOCAL = -4
+EARLIEST_LOCAL = -4  # ListOffsets timestamp of the log start on the broker's disks (KIP-405)
 
 
 class LogExtent(NamedTuple):
@@ -416,8 +409,7 @@ def skip_missing(progress: RangeProgress, extent: LogExtent, *, fail: bool) -> N
 
 
 MAX_IN_FLIGHT = 2  # Fetch requests in flight to one broker
-#: Bytes in flight from all brokers together; one Fetch may bring more.
-MAX_BYTES_IN_FLIGHT = 32 << 20
+MAX_BYTES_IN_FLIGHT = 32 << 20  # bytes in flight from all brokers; one Fetch may bring more
 #: Share of the timeout after which a topic that brokers do not know counts as deleted: a broker
 #: that is behind does not know a topic that exists.
 UNKNOWN_TOPIC_SHARE = 0.5

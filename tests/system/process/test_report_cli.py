@@ -58,7 +58,7 @@ def test_the_page_goes_into_what_a_shell_has_opened(
     assert page.startswith("<!DOCTYPE html>")
     assert page.endswith("</html>\n")
     printed = {"stdout": done.out, "stderr": done.err}
-    assert printed.pop(beside).startswith("orders-app: app-5 and app-1 seem")
+    assert printed.pop(beside).startswith("6 groups: 3 unknown, 3 OK\n")
     assert list(printed.values()) == [""]
 
 
@@ -99,4 +99,18 @@ def test_it_needs_arrow_alone(working_folder: Path) -> None:
         "sys.exit(main(['report', 'out']))\n"
     )
     done = run_python(script)
-    assert done.checked().out.startswith("orders-app: app-5 and app-1 seem")
+    assert done.checked().out.startswith("6 groups: 3 unknown, 3 OK\n")
+
+
+def test_rota_why_loads_only_what_one_group_needs(working_folder: Path) -> None:
+    """Every module costs time: the command should answer in about a second."""
+    write_small(working_folder / "out")
+    script = (
+        "import sys\n"
+        "from rota.cli.main import main\n"
+        "code = main(['why', 'billing', 'out'])\n"
+        "slow = {'pyspark', 'asyncio', 'rota.client.cluster', 'rota.engine.history.advice',\n"
+        "        'rota.engine.history.causes', 'rota.report.page.document'}\n"
+        "sys.exit(code or ', '.join(slow & set(sys.modules)))\n"
+    )
+    assert run_python(script).checked().out.startswith("billing: OK\n")

@@ -62,8 +62,7 @@ from rota.protocol.messages import (
 )
 from rota.protocol.schemas import ResponseT
 
-#: FindCoordinator finds the coordinators of many groups from this version on.
-BATCHED_KEYS_VERSION = 4
+BATCHED_KEYS_VERSION = 4  # the first version of FindCoordinator with several groups
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 

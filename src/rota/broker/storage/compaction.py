@@ -57,8 +57,7 @@ from rota.engine.formats.record_batch_columns import RecordColumns, decode_batch
 from rota.engine.model.config import MAX_INT, MAX_LONG
 from rota.errors import DiskError, FormatError, Refused
 
-#: Keys in the offset map, some 80 MB; the rest of the log is compacted by the next run.
-MAX_KEYS = 500_000
+MAX_KEYS = 500_000  # keys in the offset map (80 MB); the next run compacts the rest of the log
 
 #: Yields after each step; returns the offset up to which the log is compacted, or None if segments
 #: were deleted meanwhile: then start again.
@@ -68,8 +67,7 @@ CompactionSteps: TypeAlias = Generator[None, None, int | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogToClean:
     first_dirty_offset: int
-    #: The base offset of the first segment that may not be compacted yet.
-    first_uncleanable_offset: int
+    first_uncleanable_offset: int  # base offset of the first segment not to compact yet
     clean_bytes: int
     dirty_bytes: int
     overdue: bool  # a record is dirty for longer than ``max.compaction.lag.ms``

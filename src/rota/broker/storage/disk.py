@@ -23,8 +23,7 @@ from rota.errors import DiskError
 
 Report: TypeAlias = Callable[[str], None]  # receives a line for each damaged file, and its repair
 MAX_OPEN_FILES = 256
-#: Threads that sync files together: the file system then writes its journal once for several.
-SYNC_THREADS = 16
+SYNC_THREADS = 16  # threads that sync together: the file system writes its journal once
 OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 #: After this many appended bytes, writeback is started without waiting for it. A sync of a whole

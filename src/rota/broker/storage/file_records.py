@@ -36,8 +36,7 @@ from rota.engine.formats.record_batch import (
 from rota.engine.formats.record_batch_columns import RecordColumns, decode_batches
 from rota.errors import Code, Refused
 
-#: Bytes of a file that are in memory at a time, unless a batch is larger.
-SCAN_WINDOW_BYTES = 1 << 22
+SCAN_WINDOW_BYTES = 1 << 22  # bytes of a file in memory, unless a batch is larger
 BASE_OFFSET_SIZE = 8
 MAX_TIMESTAMP_FIELD, MAX_TIMESTAMP_OFFSET = struct.Struct(">q"), 35
 

@@ -48,8 +48,7 @@ class LogAppendInfo:
     """Where an appended batch is in the log; of a duplicate, where the first copy is."""
 
     base_offset: int
-    #: The broker's time with LogAppendTime, else -1; of a duplicate the max timestamp.
-    append_time: int
+    append_time: int  # the broker's time with LogAppendTime, else -1; duplicate: max timestamp
     log_start_offset: int
     duplicate: bool = False
 

@@ -32,8 +32,7 @@ from rota.engine.formats.buffer import Bytes
 from rota.engine.formats.record_batch import HEADER, BatchHeader
 
 SEGMENT_FILE_KINDS = ("log", "index", "timeindex", "txnindex")
-#: Indexes have 32 bits for an offset relative to the segment's base offset.
-MAX_RELATIVE_OFFSET = (1 << 31) - 1
+MAX_RELATIVE_OFFSET = (1 << 31) - 1  # indexes have 32 bits relative to the base offset
 MAX_READ_POSITIONS = 32  # readers that can continue where their last read stopped, without a lookup
 
 
@@ -251,8 +250,7 @@ def find_row(segments: Sequence[LogSegment], offset: int) -> int:
 # decoding exceeds the budget.
 
 LOOKUP_WINDOW_BYTES = 1 << 16  # the window of a lookup: the distance of a few index entries
-#: Up to this many bytes are read to check a timestamp; of more only samples are taken.
-FULL_CHECK_BYTES = 1 << 20
+FULL_CHECK_BYTES = 1 << 20  # so many bytes are read to check a timestamp; of more, samples
 CHECK_SAMPLES = 64
 
 
@@ -309,10 +307,9 @@ def find_timestamp(
 
 
 def _position_by_time_index(segment: LogSegment, timestamp: int) -> BatchPosition | None:
-    """Returns a position before which all batches are older; None if the log denies the index.
-
-    Each offset entry comes with a time entry if there was a newer timestamp. So of the batches
-    between two time entries, those up to the last offset entry are no newer than the first: where
+    """Returns a position before which all batches are older; None if the log denies the index. Each
+    offset entry comes with a time entry if there was a newer timestamp. So of the batches between
+    two time entries, those up to the last offset entry are no newer than the first: where
     timestamps do not rise for long, they need not be read.
     """
     row = segment.time_index.find_at_or_below(timestamp - 1)
@@ -378,10 +375,9 @@ def find_max_timestamp(segment: LogSegment) -> tuple[int, int]:
 
 
 def _is_max_timestamp(segment: LogSegment, timestamp: int, at: int) -> bool:
-    """Whether the batch with this offset has this timestamp, and no later batch a newer one.
-
-    That holds for the last time entry, unless the index was cut. If timestamps rise, few batches
-    follow it. If not, much of the segment may follow: then samples and the end are checked.
+    """Whether the batch with this offset has this timestamp, and no later batch a newer one. That
+    holds for the last time entry, unless the index was cut. If timestamps rise, few batches follow
+    it. If not, much of the segment may follow: then samples and the end are checked.
     """
     place: BatchPosition | None = BatchPosition(0, segment.base_offset)
     if timestamp >= 0:

@@ -41,10 +41,9 @@ from rota.errors import BrokenRule, RotaError, StrategyFailed
 
 
 class Assignor(ABC):
-    """A strategy: runs on the group's leader and decides which member gets which partition.
-
-    Write a subclass with a ``name`` (it is sent in JoinGroup, and all members of a group must know
-    it) and :meth:`assign`. If partition counts and topic lists are all you need, see
+    """A strategy: runs on the group's leader and decides which member gets which partition. Write a
+    subclass with a ``name`` (it is sent in JoinGroup, and all members of a group must know it) and
+    :meth:`assign`. If partition counts and topic lists are all you need, see
     :class:`PartitionAssignor`.
     """
 
@@ -103,7 +102,6 @@ class PartitionAssignor(Assignor):
         self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, Iterable[TopicPartition]]:
         """Returns ``{member: [TopicPartition, ...]}`` with every member in ``subscriptions``.
-
         ``partitions`` has the count of each subscribed topic, topics sorted by name; members are
         sorted by id.
         """

@@ -44,7 +44,6 @@ def stated_ownership(subscription: Subscription) -> OwnedPartitions:
 @dataclass(frozen=True, slots=True)
 class Claims:
     """Claims on partitions that exist, one row each, sorted by (member, partition) and unique.
-
     Member ``member[i]`` says it owns partition number ``partition[i]``. If it no longer subscribes
     to the topic (``subscribed[i]`` is false), it may not keep the partition, yet until it revokes
     it no other member may get it in a cooperative rebalance. ``generation`` is by member.
@@ -83,11 +82,10 @@ class Racks:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A group and its topics, as arrays.
-
-    ``layout`` numbers the partitions by topic name, ``members`` are in Java's order of ids.
-    ``classes`` are the distinct sets of subscribed topics. ``subscriptions_identical``, the
-    condition for Kafka's faster algorithm, also counts topics without metadata.
+    """A group and its topics, as arrays. ``layout`` numbers the partitions by topic name,
+    ``members`` are in Java's order of ids. ``classes`` are the distinct sets of subscribed topics.
+    ``subscriptions_identical``, the condition for Kafka's faster algorithm, also counts topics
+    without metadata.
     """
 
     layout: PartitionNumbering

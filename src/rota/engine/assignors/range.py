@@ -25,7 +25,6 @@ from rota.engine.model.topic import IntArray
 
 class RangeAssignor(ColumnarAssignor):
     """Each topic on its own: n // m partitions for each of m members, one more for the first n % m.
-
     With racks (KIP-881) members in a rack of a replica come first, within these quotas.
     """
 

@@ -29,11 +29,9 @@ from rota.engine.model.member import (
 from rota.engine.model.topic import Cluster, Partitions
 from rota.errors import InputError, UnknownSolver
 
-#: Returns whether the time budget is used up; a long solve calls it repeatedly.
-Expired = Callable[[], bool]
+Expired = Callable[[], bool]  # whether the time budget is used up; a solve calls it often
 
-#: ``assign.budget.ms``: how long the exact solver may look for fewer moves.
-DEFAULT_BUDGET_MS = 5_000
+DEFAULT_BUDGET_MS = 5_000  # ``assign.budget.ms`` of the exact solver's search for fewer moves
 
 
 def unlimited_budget() -> Expired:

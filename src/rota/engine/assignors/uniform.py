@@ -228,7 +228,6 @@ BALANCED_DIFFERENCE = 1  # loads that differ by at most this number are balanced
 
 class MemberAssignmentBalancer:
     """Kafka's MemberAssignmentBalancer: a topic's subscribers sorted by load, while loads change.
-
     The least loaded form a growing range at the front that receives partitions in turn; the most
     loaded form one that gives them up, the last first. Members without a partition to give up are
     moved behind it. ``loads`` belongs to the caller.
@@ -424,8 +423,7 @@ class UniformAssignor(ColumnarAssignor):
 
 
 SERVER_JAVA_PACKAGE = "org.apache.kafka.coordinator.group.assignor."
-#: The first of the broker's ``group.consumer.assignors``: the default for members.
-DEFAULT_SERVER_ASSIGNOR = "uniform"
+DEFAULT_SERVER_ASSIGNOR = "uniform"  # first of ``group.consumer.assignors``: the default
 
 
 class ServerRangeAssignor(ColumnarAssignor):

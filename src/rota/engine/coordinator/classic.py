@@ -227,8 +227,7 @@ def _swap_static_member(
     context.restart_session_timer(group, new)
 
 
-#: The shortest wait for absent static members, whose rebalance timeout may be 0.
-MIN_STATIC_MEMBER_WAIT = 1_000
+MIN_STATIC_MEMBER_WAIT = 1_000  # shortest wait for static members with rebalance timeout 0
 
 
 def start_or_complete_rebalance(

@@ -45,8 +45,7 @@ class StaticMemberReplaced:
     group_instance_id: str
     old_member_id: str
     member_id: str
-    #: The group is stable and stays so: the new process has the assignment of the old one.
-    keeps_assignment: bool
+    keeps_assignment: bool  # the stable group stays so: the new process gets the old partitions
     client_reason: str | None
 
 

@@ -160,15 +160,13 @@ class ClassicGroup:
     protocol: str | None = None
     leader: str | None = None
     members: dict[str, ClassicGroupMember] = field(default_factory=dict)
-    #: The member id of each static member.
-    group_instance_ids: dict[str, str] = field(default_factory=dict)
+    group_instance_ids: dict[str, str] = field(default_factory=dict)  # member id by static id
     #: Ids that were sent to members that have not joined with them yet, in order.
     pending_join_members: dict[str, None] = field(default_factory=dict)
     #: Members that have not sent SyncGroup in this generation, in order.
     pending_sync_members: dict[str, None] = field(default_factory=dict)
     waiting_join_count: int = 0  # the number of JoinGroups that wait for the end of the join phase
-    #: A member joined during the initial delay, so the delay may be extended.
-    new_member_added: bool = False
+    new_member_added: bool = False  # joined during the initial delay, which may grow
     initial_delay_remaining: int = 0
     #: The topics of all members; None if a subscription cannot be decoded.
     subscribed_topics: frozenset[str] | None = None
@@ -214,7 +212,6 @@ class ClassicGroup:
         member.join_token = token
 
     def take_waiting_join(self, member: ClassicGroupMember) -> int | None:
-        """Removes and returns the token of the waiting JoinGroup, or None."""
         token = member.join_token
         if token is not None:
             self.waiting_join_count -= 1

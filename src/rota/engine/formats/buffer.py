@@ -198,10 +198,8 @@ def _read_long_varlong(buffer: ByteBuffer, at: int) -> tuple[int, int, bool]:
 
 WordArray: TypeAlias = npt.NDArray[np.uint64]
 WORD_SIZE = 8
-#: Names up to here are compared as columns; a legal topic name has at most 249 bytes.
-LONGEST_COMPARED_NAME = 256
-#: Rows whose names are resolved together: small enough for the processor's cache.
-ROWS_PER_CHUNK = 1 << 17
+LONGEST_COMPARED_NAME = 256  # names up to here are compared as columns; topics have 249 bytes
+ROWS_PER_CHUNK = 1 << 17  # rows whose names are resolved together: they fit into the cache
 SLOT_BITS = 16
 #: An odd number with evenly distributed bits: a product with it mixes the upper bits.
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)

@@ -41,8 +41,7 @@ class ConnectAssignment:
     error: int  # 1: the workers have read different configurations, and join again
     leader: str
     leader_url: str
-    #: The offset of the configuration, in Connect's own topic, that the assignment is for.
-    config_offset: int
+    config_offset: int  # offset of the configuration that the assignment is for, in Connect's topic
     assigned: TasksByConnector = field(default_factory=dict)
     revoked: TasksByConnector = field(default_factory=dict)
     delay: int = 0  # milliseconds until the workers join again, to assign what a lost worker ran
@@ -53,8 +52,7 @@ class ConnectSubscription:
     version: int
     url: str  # the worker's address for REST requests
     config_offset: int
-    #: What the worker ran when it joined; None: nothing, or unknown (version 0).
-    current: ConnectAssignment | None = None
+    current: ConnectAssignment | None = None  # when it joined; None: nothing, or unknown (v0)
 
 
 def decode_connect_subscription(data: bytes) -> ConnectSubscription:

@@ -103,8 +103,7 @@ def sort_by_topic(partitions: Partitions) -> list[tuple[str, tuple[int, ...]]]:
     return [(name, tuple(sorted(found[name]))) for name in sorted(found, key=java_sort_key)]
 
 
-#: With fewer members than this still going, a step costs more than reading them one by one.
-FEW_MEMBERS = 16
+FEW_MEMBERS = 16  # with fewer members left, a step costs more than reading them singly
 
 
 def read_partition_lists(
@@ -182,8 +181,7 @@ SUBSCRIPTION = "subscription"
 #: The version that brought each field.
 OWNED_PARTITIONS_VERSION, GENERATION_VERSION, RACK_VERSION = 1, 2, 3
 
-#: How many different lists of topics are remembered while a group is read.
-MAX_SHARED_TOPIC_LISTS = 8
+MAX_SHARED_TOPIC_LISTS = 8  # lists of topics remembered while a group is read
 
 
 def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Subscription:

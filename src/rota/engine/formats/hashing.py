@@ -12,8 +12,7 @@ from functools import lru_cache
 
 DEFAULT_INITIAL_CAPACITY = 16
 LOAD_FACTOR = 0.75
-#: A bucket with more keys makes a small table grow (and becomes a tree in a large one).
-TREEIFY_THRESHOLD = 8
+TREEIFY_THRESHOLD = 8  # a bucket with more keys makes a small table grow, or becomes a tree
 MIN_TREEIFY_CAPACITY = 64
 
 

@@ -89,8 +89,7 @@ SMALLEST_MEMBER = 15  # bytes of a member with empty fields, in version 4
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _THREE_INT32 = struct.Struct(">iii")
 _KEY_START = struct.Struct(">hh")  # record type and the length of the group
-#: Version, offset, leader epoch, and the length of the metadata plus one.
-_VALUE_START = struct.Struct(">hqiB")
+_VALUE_START = struct.Struct(">hqiB")  # version, offset, leader epoch, metadata length plus one
 
 
 def decode_offset(key: bytes, value: bytes | None) -> OffsetCommitEntry | OffsetCommitTombstone:

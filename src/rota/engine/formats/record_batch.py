@@ -215,20 +215,16 @@ def _load_c_extension() -> ModuleType | None:
     return made if hasattr(made, CRC32C_LIBRARY) else None
 
 
-#: Limit of the decompressed bytes of one batch: many times the limit of brokers.
-MAX_DECOMPRESSED_SIZE = 1 << 27
+MAX_DECOMPRESSED_SIZE = 1 << 27  # decompressed bytes of a batch: many times brokers' limit
 GZIP_WINDOW_BITS = 31  # zlib's window bits for gzip with the largest window
-#: Bytes that are read at a time: zlib copies those after the end of a member.
-GZIP_CHUNK_SIZE = 1 << 14
+GZIP_CHUNK_SIZE = 1 << 14  # bytes read at a time: zlib copies those after the end of a member
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
-#: The version, and the oldest compatible version.
-XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest compatible version
 XERIAL_BLOCK_SIZE = 32 * 1024
 #: First guess of the ratio of uncompressed to compressed size; later attempts use a larger one.
 ASSUMED_COMPRESSION_RATIO = 4
 ZSTD_LEVEL = 3  # the default level of Kafka's producer
-#: cramjam's error if the output buffer was too small.
-CRAMJAM_BUFFER_FULL = "failed to write whole buffer"
+CRAMJAM_BUFFER_FULL = "failed to write whole buffer"  # cramjam's, if the output is too small
 _BLOCK_SIZE_FIELD = struct.Struct(">i")
 
 
@@ -399,8 +395,7 @@ class BatchRecord(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    #: Names are UTF-8 as a rule; Kafka does not check.
-    headers: tuple[tuple[bytes, bytes | None], ...] = ()
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()  # names: UTF-8, but Kafka does not check
 
 
 def encode_batch(  # noqa: PLR0913, each is a field of the header
@@ -420,7 +415,6 @@ def encode_batch(  # noqa: PLR0913, each is a field of the header
     max_timestamp: int | None = None,
 ) -> bytes:
     """Encodes records in the order of their offsets, with gaps as compaction leaves them.
-
     ``base_offset`` and ``last_offset`` count if the first or last record was removed;
     ``append_time`` is every record's timestamp. Without records ``max_timestamp`` is the header's.
     """

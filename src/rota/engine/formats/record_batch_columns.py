@@ -57,10 +57,8 @@ from rota.errors import FormatError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-#: Limit of the decompressed bytes of all batches of one buffer.
-MAX_TOTAL_DECOMPRESSED_SIZE = 1 << 30
-#: A batch with more records is not read one by one to describe a problem.
-MAX_EXPLAINED_RECORDS = 10_000
+MAX_TOTAL_DECOMPRESSED_SIZE = 1 << 30  # decompressed bytes of all batches of one buffer
+MAX_EXPLAINED_RECORDS = 10_000  # larger batches are not read one by one to describe a problem
 
 
 class BatchContents:
@@ -177,8 +175,7 @@ class BatchContents:
 
 RECORDS_PER_CHUNK = 1 << 13  # records that are read together
 WORD_BITS = 64
-#: With fewer records than this that have more headers, they are read one by one.
-FEW_RECORDS_WITH_HEADERS = 48
+FEW_RECORDS_WITH_HEADERS = 48  # with fewer that have more headers, these are read singly
 
 
 #: Columns: deltas of timestamp and offset, ``key_start``, ``key_size``, ``value_start``,
@@ -358,8 +355,7 @@ class BatchColumns:
     max_timestamp: Int64Array
     transactional: BoolArray
     control: BoolArray
-    #: The type in a control batch's key, a ``ControlRecordType`` if it ends a transaction; else -1.
-    marker: Int64Array
+    marker: Int64Array  # type in a control batch's key, if it ends a transaction; else -1
     producer_id: Int64Array
     producer_epoch: Int64Array
     base_sequence: Int64Array

@@ -347,8 +347,7 @@ def _read_any_stride(data: Bytes, at: int) -> int:
 
 
 CONFIRMING_RECORDS = 2  # records that must follow a probable record start
-#: The largest step between their offsets: compaction may have removed some records.
-MAX_OFFSET_GAP = 64
+MAX_OFFSET_GAP = 64  # largest step between offsets: compaction may have removed records
 GUESS_WINDOW = 1.5  # size of the search window, in mean record sizes
 MAX_MEAN_RECORD_SIZE = 512  # for larger records a search costs more than reading all lengths
 SMALLEST_LENGTH_BYTE = 2 * (SMALLEST_RECORD - 1)  # the smallest first byte of a record's length
@@ -424,8 +423,7 @@ def _peek_records(
     )
 
 
-#: With fewer unfinished chains, a step for all costs more than reading one after the other.
-FEW_CHAINS = 16
+FEW_CHAINS = 16  # with fewer unfinished chains, reading one after the other costs less
 CHAINS_WANTED = 128  # chains that make the steps for all worthwhile
 LARGE_BATCH = 256  # records of a batch that may have several chains
 EXTRA_STEPS = 4  # additional steps before finished chains are dropped

@@ -67,11 +67,9 @@ def supports_policy(library: ClientLibrary, policy: GroupPolicy) -> bool:
 
 
 def migration_size(used: GroupPolicy, wanted: GroupPolicy) -> int:
-    """Returns the size of a change, to choose among equally good policies.
-
-    A longer session timeout is a setting. Another strategy needs one or two restarts, and static
-    membership a ``group.instance.id`` for every process. Another protocol may need new brokers and
-    clients.
+    """Returns the size of a change, to choose among equally good policies. A longer session timeout
+    is a setting. Another strategy needs one or two restarts, and static membership a
+    ``group.instance.id`` for every process. Another protocol may need new brokers and clients.
     """
     total = 2 * (wanted.membership is not used.membership)
     total += wanted.session_timeout != used.session_timeout
@@ -200,10 +198,8 @@ class _Migration:
 
     @property
     def _session_to_set(self) -> int | None:
-        """The session timeout to set; None if it does not change.
-
-        The broker sets the timeout of consumer groups, so a change of the protocol needs a new
-        setting.
+        """The session timeout to set; None if it does not change. The broker sets the timeout of
+        consumer groups, so a change of the protocol needs a new setting.
         """
         if self._wanted.membership is not MembershipType.STATIC:
             return None

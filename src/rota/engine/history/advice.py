@@ -88,8 +88,7 @@ from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 from rota.engine.model.text import count_noun, shorten_middle
 
-#: Policies count as equally good if their downtime exceeds the least by at most this share.
-NEAR_BEST_SHARE = 0.03
+NEAR_BEST_SHARE = 0.03  # policies within this share of the least downtime are equally good
 EVENNESS_TOLERANCE = 1.1  # how much less even the load may be on average
 MIN_SAVED_SHARE = 0.1  # a change has to save this share of the downtime ..
 #: ... and at least this many partition-milliseconds.
@@ -135,12 +134,10 @@ class PolicyEvaluation:
     """The rebalances of a group under the policies it used and under every alternative."""
 
     rows: Sequence[WhatIf] = ()
-    #: The policies that the group used, in the order of their last use.
-    used: tuple[GroupPolicy, ...] = ()
+    used: tuple[GroupPolicy, ...] = ()  # policies, in the order of their last use
     #: The other policies, by the label in their rows.
     alternatives: Mapping[str, GroupPolicy] = field(default_factory=dict)
-    #: The downtime that the replay computes for the used policy; None: not replayed.
-    modelled_ms: int | None = None
+    modelled_ms: int | None = None  # replayed downtime of the used policy; None: not replayed
     #: By how much the downtime of a policy differs between replays.
     spreads: Mapping[str, int] = field(default_factory=dict)
     #: The downtime of a policy under each other reading of the evidence.
@@ -167,10 +164,9 @@ class PolicyTotal:
     spread: int = 0  # largest load minus smallest, summed over all rebalances
 
     def is_as_even_as(self, other: PolicyTotal) -> bool:
-        """Whether members are loaded as evenly as under another policy, on average.
-
-        A spread of one is even. A strategy may move less by balancing worse. Averages differ a
-        little if other rebalances happen.
+        """Whether members are loaded as evenly as under another policy, on average. A spread of one
+        is even. A strategy may move less by balancing worse. Averages differ a little if other
+        rebalances happen.
         """
         own, others = max(self.rebalances, 1), max(other.rebalances, 1) / EVENNESS_TOLERANCE
         return self.idle * others <= other.idle * own and (
@@ -195,16 +191,13 @@ def sum_by_policy(whatifs: Iterable[WhatIf]) -> dict[str, PolicyTotal]:
 class AdviceEvidence:
     """What is known about a group besides its generations and rebalances."""
 
-    #: The result of :func:`rota.engine.history.whatif.evaluate_policies`.
-    evaluation: PolicyEvaluation
-    #: The downtime in the time of the advice.
-    total: DowntimeTotal = field(default_factory=DowntimeTotal)
+    evaluation: PolicyEvaluation  # of :func:`rota.engine.history.whatif.evaluate_policies`
+    total: DowntimeTotal = field(default_factory=DowntimeTotal)  # in the time of the advice
     patterns: Sequence[Pattern] = ()
     health: GroupHealthStatus | None = None
     #: Causes by incarnation and generation.
     causes: Mapping[tuple[int, int], RebalanceCause] = field(default_factory=dict)
-    #: The journal shows that the brokers have the consumer protocol (KIP-848).
-    has_consumer_protocol: bool = False
+    has_consumer_protocol: bool = False  # the journal shows that brokers have KIP-848
 
 
 def advise_group(

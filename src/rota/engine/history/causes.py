@@ -161,8 +161,7 @@ def select_commits(
 LOG_TIME_SLACK = 1_000  # largest difference between the times of a log line and its journal entry
 #: A log line with the same generation that is this much older belongs to a former incarnation.
 FORMER_INCARNATION_AGE = 10_000
-#: Longest time from the last commit of a client that is closed to its LeaveGroup request.
-MAX_CLOSE_DELAY = 250
+MAX_CLOSE_DELAY = 250  # longest time from the last commit to the LeaveGroup request
 MAX_FURTHER_REASONS = 5
 NO_REASON = "not provided"
 POLL_TIMEOUT_REASON = "poll timeout has expired"
@@ -206,8 +205,7 @@ class _LogEvidence:
     rebalance: Rebalance
     commits: CommitTimes
     lines: Sequence[LogLine]
-    #: Positions of the lines that ask members to join or raise the epoch; at least one.
-    calls: tuple[int, ...]
+    calls: tuple[int, ...]  # positions of lines that call for joins or raise the epoch
     change: GenerationDiff | None  # None if the generation before the rebalance is unknown
 
     @property
@@ -258,9 +256,8 @@ def explain_from_log(
 
 
 def _find_calls(rebalance: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
-    """Returns the lines that asked members to join or raised the epoch.
-
-    Searched backwards, a line with a higher number than the next is of a former incarnation.
+    """Returns the lines that asked members to join or raised the epoch. Searched backwards, a line
+    with a higher number than the next is of a former incarnation.
     """
     end, known = rebalance.after, rebalance.from_generation
     base = rebalance.rounds[0].generation - 1 if known is None else known
@@ -660,9 +657,7 @@ def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceC
 
 def _commits_to_the_end(case: _JournalCase, member: GenerationMember) -> bool:
     """Returns whether a member that may have polled too late committed to the end in a steady
-    rhythm.
-
-    A closing client makes one more commit, and the rebalance follows within a heartbeat.
+    rhythm. A closing client makes one more commit, and the rebalance follows within a heartbeat.
     """
     stayed, committed = case.until - _joined_time(case.before), case.last_commit(member)
     if not _leaves_on_slow_poll(member) or stayed < (member.rebalance_timeout or 0):

@@ -39,8 +39,7 @@ from rota.errors import FormatError
 
 JAVA = "java"
 STREAMS = "kafka-streams"
-#: Confluent's clients for Python, Go, .NET and JavaScript, and Ruby's and PHP's rdkafka.
-LIBRDKAFKA = "librdkafka"
+LIBRDKAFKA = "librdkafka"  # Confluent's clients (Python, Go, .NET, JavaScript), rdkafka (Ruby, PHP)
 KAFKA_PYTHON = "kafka-python"
 AIOKAFKA = "aiokafka"
 SARAMA = "sarama"
@@ -80,8 +79,7 @@ class LibrarySigns(NamedTuple):
     client_id: str
     group_instance_id: str | None = None
     strategy: str = ""
-    #: Version of the subscription; None in a consumer group or if it could not be decoded.
-    version: int | None = None
+    version: int | None = None  # of the subscription; None: a consumer group, or not decoded
     user_data: bytes | None = None
 
 
@@ -233,29 +231,25 @@ class ClientLibrary:
     """A client library's abilities and settings; several settings are lines of one text."""
 
     name: str
-    #: Strategies that may be advised; empty if the library has only its own.
-    strategies: frozenset[str] = frozenset()
+    strategies: frozenset[str] = frozenset()  # those to advise; empty: the library has its own
     names: Mapping[str, str] = field(
         default_factory=lambda: {one: one for one in CLASSIC_STRATEGIES}
     )
     strategy: str = "partition.assignment.strategy=..."
     separator: str = ","
     static_id: str | None = "group.instance.id=ID"  # None: it has no static members
-    #: The first version with static members; None if every relevant version has them.
-    static_since: str | None = None
+    static_since: str | None = None  # first version with static members; None: all have them
     session_timeout: str | None = "session.timeout.ms=..."  # None: no step mentions it
     session_needs: Callable[[int], SessionNeeds] = lambda _: SessionNeeds()
     duration: Callable[[int], str] = str
-    #: None if it has no limit on the time between two polls.
-    poll_interval: str | None = "max.poll.interval.ms=..."
+    poll_interval: str | None = "max.poll.interval.ms=..."  # None: no limit between polls
     poll_records: str | None = "max.poll.records=..."  # None if a poll has no limit of records
     consumer_protocol: ConsumerProtocolSettings | None = None  # None if it does not support KIP-848
     #: The first version with cooperative-sticky; None if every relevant version has it.
     cooperative_since: str | None = None
     allows_mixed_list: bool = False  # whether one list may contain eager and cooperative strategies
     mixed_default: str | None = None  # versions whose default list is range and cooperative-sticky
-    #: The key of application.yaml below which the settings are; empty: they are as in Java.
-    yaml_key: str = ""
+    yaml_key: str = ""  # prefix in application.yaml; empty: as in Java
 
     def _format_lines(self, *settings: str) -> str:
         if not self.yaml_key:

@@ -42,24 +42,17 @@ from rota.engine.history.heartbeats import (
 )
 from rota.engine.history.rebalances import EAGER_STRATEGIES
 
-#: Largest time from the record of an assignment until the member uses it (recorded: 406 ms).
-MAX_ASSIGNMENT_DELAY = 500
-#: Largest time from a closing client's last read to its LeaveGroup request (recorded: 66 ms).
-MAX_CLOSE_TIME = 250
-#: A last gap below this share of the gaps before breaks the rhythm of automatic commits.
-CLOSE_COMMIT_SHARE = 0.995
+MAX_ASSIGNMENT_DELAY = 500  # most time from an assignment's record to its use (recorded: 406 ms)
+MAX_CLOSE_TIME = 250  # most time from a closing client's last read to LeaveGroup (recorded: 66)
+CLOSE_COMMIT_SHARE = 0.995  # a last gap below this share breaks the rhythm of auto commits
 USUAL_RESTART_TIME = 10_000  # used for a restart if nothing is known of it, or of an earlier one
 MAX_RESTART_GAP = 60_000  # members of one deploy return within this time of each other
 AUTO_COMMIT_INTERVAL = 5_000
 MIN_COMMITS = 3  # the least number of gaps between commits that show a rhythm
-#: A member that missed this many regular commits crashed, hung, or is a static one that closed.
-MISSED_COMMITS = 3
-#: The longer gaps between automatic commits, as a multiple of the shorter ones (quartiles).
-STEADY_RHYTHM = 1.05
-#: Longest time between polls of a repeatedly late member: a multiple of its poll interval.
-LATE_POLL_SHARE = 1.25
-#: A member that is called to join again so soon may never have received its assignment.
-SHORT_GENERATION = 10_000
+MISSED_COMMITS = 3  # a member that missed so many commits crashed, hung, or closed (static)
+STEADY_RHYTHM = 1.05  # longer gaps between automatic commits to shorter ones (quartiles)
+LATE_POLL_SHARE = 1.25  # most time between late polls, as a multiple of the poll interval
+SHORT_GENERATION = 10_000  # a member called again so soon may never get its assignment
 
 TopicAndPartition: TypeAlias = tuple[str, int]
 
@@ -118,13 +111,7 @@ class RebalancePhases:
     joined: int
     assigned: int
     is_stated: bool  # the broker's log has the start
-    #: The member whose JoinGroup request started it: it revoked its partitions before.
-    caller: str | None = None
-
-
-class JoinTimes(NamedTuple):
-    start: int
-    joined: int
+    caller: str | None = None  # its JoinGroup started the rebalance: it revoked before
 
 
 class ConsumptionEndFinder:
@@ -135,7 +122,8 @@ class ConsumptionEndFinder:
         #: When each member joined its last rebalance, and when it was called to join it.
         self._joined: dict[str, int] = {}
         self._called: dict[str, int] = {}
-        self._phases: dict[str, JoinTimes] = {}
+        #: The last join phase of each member, if the log has it.
+        self._phases: dict[str, RebalancePhases] = {}
         #: When the last downtime of each partition began at the earliest, and when it ended.
         self._regained: dict[TopicAndPartition, tuple[int, int]] = {}
         #: How long the last static member was away that returned in its session, and when it did.
@@ -165,8 +153,7 @@ class ConsumptionEndFinder:
         self._joined |= dict.fromkeys(joined, after.at)
         self._called |= dict.fromkeys(joined, phases.start.estimate)
         if phases.is_stated and phases.assigned > phases.joined + 1:
-            times = JoinTimes(phases.start.estimate, phases.joined)
-            self._phases |= dict.fromkeys(joined, times)
+            self._phases |= dict.fromkeys(joined, phases)
 
     def read_regained(self, ended: Mapping[TopicAndPartition, ConsumptionEnd], at: int) -> None:
         for pair, end in ended.items():  # the journal's clock may go back
@@ -429,7 +416,7 @@ class ConsumptionEndFinder:
         since_joined = 0 if called is None else expired.earliest - session - called.joined
         if called is not None and abs(since_joined) <= CLOCK_SLACK:
             # no SyncGroup request came: it ended before all had joined
-            began = max(called.start, self._log.joined_at(member.member_id))
+            began = max(called.start.estimate, self._log.joined_at(member.member_id))
             time = TimeBounds.between(began, (began + called.joined) // 2, called.joined)
             is_closed = is_static
             if member.member_id in self._awaited:

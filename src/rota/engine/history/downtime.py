@@ -89,8 +89,7 @@ from rota.engine.history.rebalances import EAGER_STRATEGIES, gave_up_everything
 
 Position: TypeAlias = tuple[int, int]  # incarnation and offset of a generation
 
-#: Somebody has shut down a group on purpose if all members close and stay away for longer.
-SHUT_DOWN_AFTER = 30 * MINUTE
+SHUT_DOWN_AFTER = 30 * MINUTE  # all members closed and stayed away longer: on purpose
 #: A group is a scheduled job if all members closed so often, its longest absence is at most this
 #: multiple of the shortest, and it was away for at least this share of the time.
 MIN_RUNS, SCHEDULE_TOLERANCE, IDLE_SHARE = 4, 1.5, 0.5
@@ -153,10 +152,8 @@ class EventTimes:
     joined: int
     assigned: int
     gone: Mapping[str, ConsumptionEnd]
-    #: The time from each later call to join until all had joined again (cooperative).
-    later_joins: tuple[int, ...] = ()
-    #: When new members called to join, from the log.
-    joins: Mapping[str, int] = field(default_factory=dict)
+    later_joins: tuple[int, ...] = ()  # from each later call until all had joined again
+    joins: Mapping[str, int] = field(default_factory=dict)  # when new members called (log)
     passing: Sequence[PassingMember] = ()
 
 

@@ -13,8 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from rota.engine.model.journal_entry import GroupMetadataMember, JournalEntry
 
-#: Partitions by topic, numbers ascending.
-PartitionsByTopic: TypeAlias = Mapping[str, tuple[int, ...]]
+PartitionsByTopic: TypeAlias = Mapping[str, tuple[int, ...]]  # numbers ascending, by topic
 
 
 class JournalRecord(NamedTuple):
@@ -54,8 +53,7 @@ class GenerationMember:
     topics: tuple[str, ...] = ()
     #: Partitions that it reported when it joined; in a consumer group: at the target's computation.
     owned: PartitionsByTopic = field(default_factory=dict)
-    #: The generation of ``owned``, or its last one; in a consumer group: its epoch.
-    owned_generation: int | None = None
+    owned_generation: int | None = None  # of ``owned``, or its last one; consumer group: its epoch
     assigned: PartitionsByTopic = field(default_factory=dict)  # in a consumer group: its target
     #: In a share, streams or Connect group: the assignment in words. ``assigned`` is empty there:
     #: partitions of a share group have several owners, tasks are not partitions.
@@ -79,8 +77,7 @@ class Generation:
     #: 0 at first; raised when the group is deleted, or an empty one gets the other type: then
     #: generations start again. A conversion with members does not raise it.
     incarnation: int
-    #: In a consumer group: the epoch. In samples of a classic group: the number of the change.
-    generation: int
+    generation: int  # consumer group: the epoch; sampled classic group: number of the change
     change: GenerationChange
     at: int
     #: When all members had joined, if the entry has it; in a consumer group: the epoch's start.
@@ -119,13 +116,10 @@ class EvidenceType(enum.StrEnum):
 class Rebalance:
     """A rebalance in the journal, of all rounds, from one settled generation to the next."""
 
-    #: The generation before, as last saved; None if the group was new or empty.
-    before: Generation | None
-    #: The generations of the rebalance, at least one; the last is the result.
-    rounds: tuple[Generation, ...]
+    before: Generation | None  # as last saved; None if the group was new or empty
+    rounds: tuple[Generation, ...]  # its generations, at least one; the last is the result
     unseen: int  # number of skipped generations: attempts that the journal does not have
-    #: False if ``before`` is None because the journal does not have the generation before.
-    known_before: bool = True
+    known_before: bool = True  # False: the journal does not have the generation before
     #: Number of the generation before, also of an empty group; 0: the group is new; None: unknown.
     from_generation: int | None = None
     #: Subscribed topics that neither this nor the next generation assigns: they were deleted.
@@ -154,8 +148,7 @@ class LogLine:
 class Explanation:
     cause: RebalanceCause
     evidence: EvidenceType
-    #: The best guess if the cause is unknown; never counted as known.
-    likely: RebalanceCause | None = None
+    likely: RebalanceCause | None = None  # best guess if it is unknown; never counted
     reason: str = ""  # the broker's words, or the evidence in the journal
     started_at: int | None = None  # when the members were called to join; only from the log
     #: When all members had joined (stated: "Stabilized"; inferred: the entry's state timestamp).
@@ -195,19 +188,15 @@ class PartitionOwnership:
 class DowntimeReason(enum.StrEnum):
     """Why no member consumed a partition."""
 
-    #: The owner stayed in the group but revoked the partition for an eager rebalance.
-    REVOKED = "revoked"
-    #: The partition waited between cooperative rounds, or between heartbeats of a consumer group.
-    MOVED = "moved"
+    REVOKED = "revoked"  # the owner stayed but revoked it for an eager rebalance
+    MOVED = "moved"  # it waited between cooperative rounds, or between KIP-848 heartbeats
     LEFT = "left"
     SILENT = "silent"  # the owner crashed or was cut off: from its last sign of life
-    #: The owner, a static member, was away and returned before its session expired.
-    RESTARTED = "restarted"
+    RESTARTED = "restarted"  # a static owner was away and returned within its session
     EMPTY = "empty"  # the group had no members for a while, as between two deploys
     #: All members of the group had closed, and came back after a long time, on a schedule or never.
     SHUT_DOWN = "shut down"
-    #: The owner did not poll. It may have worked on its last records.
-    NOT_POLLED = "not polled"
+    NOT_POLLED = "not polled"  # no polls; the owner may have worked on its last records
 
 
 #: Reasons that sums do not count: the first is in a column of its own, the second is intended.
@@ -227,16 +216,12 @@ class Downtime:
     reason: DowntimeReason
     member_id: str | None  # the last owner; None if it is unknown
     evidence: EvidenceType
-    #: Bounds of its length, in milliseconds. They are equal if both ends are known exactly.
-    at_least_ms: int
+    at_least_ms: int  # bounds of its length; equal if both ends are known exactly
     at_most_ms: int
     incarnation: int
-    #: The last generation of the rebalance that ended it; None: no rebalance did.
-    to_generation: int | None
-    #: Records that arrived during it; None: the log ends are unknown.
-    delayed_records: int | None = None
-    #: The longest time that one of them waited because of it, in milliseconds.
-    added_lag_ms: int | None = None
+    to_generation: int | None  # last generation of the rebalance that ended it; None: none
+    delayed_records: int | None = None  # that arrived during it; None: log ends unknown
+    added_lag_ms: int | None = None  # longest wait of one of them, in milliseconds
 
     @property
     def milliseconds(self) -> int:
@@ -249,8 +234,7 @@ class GroupHealth(enum.StrEnum):
 
     OK = "OK"
     FALLING_BEHIND = "falling behind"
-    #: A partition has an owner and new records, but its committed offset does not move.
-    STUCK = "stuck"
+    STUCK = "stuck"  # the committed offset of an owned partition stays, though records arrive
     FAILING = "failing"  # nobody consumes, or the group cannot stay stable
     UNKNOWN = "unknown"
 
@@ -282,8 +266,7 @@ class PatternType(enum.StrEnum):
     LATE_JOIN = "late join"  # a member that joins late makes the others wait
     CRASHES = "crashes"
     ROLLING_DEPLOY = "rolling deploy"
-    #: The committed offset of a partition does not move while records arrive.
-    STUCK_PARTITION = "stuck partition"
+    STUCK_PARTITION = "stuck partition"  # the committed offset stays while records arrive
     GROWING_LAG = "growing lag"
 
 
@@ -325,12 +308,9 @@ class WhatIf:
     policy: str
     actual: bool
     happens: bool
-    #: Later than ``at`` if the session of a static member ends first; None if it does not happen.
-    happens_at: int | None
-    #: In partition-milliseconds: measured for the policy that was used, otherwise computed.
-    downtime_ms: int
-    #: Records that arrived in that time; None: no log end is known.
-    delayed_records: int | None = None
+    happens_at: int | None  # later than ``at`` if a static session ends first; else None
+    downtime_ms: int  # in partition-milliseconds: measured for the used policy, or computed
+    delayed_records: int | None = None  # that arrived then; None: no log end is known
     moved: int
     moves_needed: int
     revoked: int
@@ -358,8 +338,7 @@ class ActionKind(enum.StrEnum):
 class ActionStep:
     text: str
     libraries: tuple[str, ...] = ()  # names of the client libraries that need this step; empty: all
-    #: The text to copy if it is the same for all libraries: a command, or a setting elsewhere.
-    setting: str | None = None
+    setting: str | None = None  # text to copy, the same for all libraries
     #: The settings to copy by the name of the library, one on each line.
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -372,8 +351,7 @@ class Action:
     kind: ActionKind
     #: Downtime saved, in partition-milliseconds; None: unknown. Savings of actions may overlap.
     saving_ms: int | None = None
-    #: The saving is an upper bound: the downtime of what the action prevents.
-    saving_is_bound: bool = False
+    saving_is_bound: bool = False  # an upper bound: the downtime of what it prevents
     steps: tuple[ActionStep, ...] = ()
 
 
@@ -384,14 +362,11 @@ class Advice:
     group: str
     verdict: str
     policy: str  # the best policy; the used one if no other is better
-    #: The policies that the group used, in the order of their last use.
-    policies_used: tuple[str, ...]
-    #: The policy to plan for (KIP-848), if brokers and client libraries have it.
-    destination: str | None = None
+    policies_used: tuple[str, ...]  # policies, in the order of their last use
+    destination: str | None = None  # plan for it, if brokers and clients have KIP-848
     rebalances: int
     rebalances_after: int
-    #: Downtime in partition-milliseconds; None if it cannot be measured.
-    downtime_ms: int | None = None
+    downtime_ms: int | None = None  # in partition-milliseconds; None: not measurable
     downtime_at_least_ms: int | None = None
     downtime_at_most_ms: int | None = None
     #: The expected downtime of the policy in use at the end, if it had been used all the time.
@@ -401,23 +376,19 @@ class Advice:
     not_polled_ms: int | None = None
     downtime_by_reason: Mapping[str, int] = field(default_factory=dict)
     delayed_records: int | None = None  # None if the log ends are unknown
-    #: An estimate: as many for each millisecond of downtime.
-    delayed_records_after: int | None = None
+    delayed_records_after: int | None = None  # an estimate: as many per downtime
     added_lag_ms: int | None = None
-    #: These counts are None if members do not share partitions or cannot be decoded.
-    moved: int | None = None
+    moved: int | None = None  # these are None if partitions are not shared, or not decoded
     moved_after: int | None = None
     moves_needed: int | None = None
     revoked: int | None = None
     revoked_after: int | None = None
-    #: Libraries of the last members; ``unknown`` if a library could not be detected.
-    libraries: tuple[str, ...]
+    libraries: tuple[str, ...]  # of the last members; ``unknown``: not detected
     patterns: tuple[Pattern, ...] = ()
     happened: str  # one sentence: what happened in the group, why, and what it cost
     to_do: str  # one sentence: what to do, and what it saves
     recommendation: str  # the first action in at most 28 characters
-    #: The downtime that the change of the policy saves; None: no change is advised.
-    saving_ms: int | None = None
+    saving_ms: int | None = None  # of the change of the policy; None: no change advised
     actions: tuple[Action, ...] = ()
     #: Names of the client libraries that the settings of the actions are for; the group's first.
     setting_libraries: tuple[str, ...] = ()
@@ -439,8 +410,7 @@ class AdvisedOwnership:
 
 MINUTE = 60_000
 MAX_SESSION_TIMEOUT = 30 * MINUTE  # the default of ``group.max.session.timeout.ms``
-#: Kafka's default for both protocols, used if the session timeout is unknown.
-DEFAULT_SESSION_TIMEOUT = 45_000
+DEFAULT_SESSION_TIMEOUT = 45_000  # Kafka's default, used if the session is unknown
 HEARTBEAT_INTERVAL = 3_000  # the default of ``heartbeat.interval.ms`` of all clients
 SERVER_STRATEGIES = ("uniform", "range")
 COOPERATIVE_STICKY = "cooperative-sticky"

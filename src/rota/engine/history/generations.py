@@ -476,8 +476,7 @@ NO_SUBSCRIPTION_PROBLEM = "its subscription is not in the evidence"
 #: Kafka's names of group states.
 EMPTY_STATE, STABLE_STATE, DEAD_STATE = "Empty", "Stable", "Dead"
 ASSIGNING_STATE, RECONCILING_STATE = "Assigning", "Reconciling"
-#: The word for a task that processes records; the others keep copies of its state.
-ACTIVE_TASK = "active"
+ACTIVE_TASK = "active"  # word for a task that processes records; others keep copies
 ShareStreamsMember: TypeAlias = others.ShareMemberMetadataEntry | others.StreamsMemberMetadataEntry
 
 
@@ -830,10 +829,8 @@ def format_topic_id(topic_id: bytes) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHistory:
     generations: list[Generation]
-    #: In a consumer group the real partitions of members, not their targets.
-    ownership: list[PartitionOwnership]
-    #: The complete part of the journal; None: the group never had members.
-    window: JournalWindow | None
+    ownership: list[PartitionOwnership]  # consumer group: real partitions, not targets
+    window: JournalWindow | None  # complete part of the journal; None: never had members
 
 
 def read_history(

@@ -26,10 +26,8 @@ from rota.engine.history.facts import (
     PartitionsByTopic,
 )
 
-#: Largest difference between a client's action and its record or log line (recorded: 10 ms).
-CLOCK_SLACK = 10
-#: A log's clock that differs from the journal's by so much more or less than before has jumped.
-LOG_CLOCK_STEP = 100
+CLOCK_SLACK = 10  # most time between a client's action and its record (recorded: 10 ms)
+LOG_CLOCK_STEP = 100  # a log's clock that is so much further off than before has jumped
 ENOUGH_PARTITIONS = 16
 LOG_TIME_SLACK = 1_000
 

@@ -94,10 +94,8 @@ class ThinnedCommits(NamedTuple):
     partition: Int64Array
     at: Int64Array
     offset: Int64Array
-    #: The time between the last two changes of the partition's offset up to this commit.
-    interval: Int64Array
-    #: Intervals before the changes that are left out: partition, interval (rounded) and number.
-    left_out: Int64Array
+    interval: Int64Array  # time between the last two changes of the offset so far
+    left_out: Int64Array  # left-out intervals: partition, interval (rounded), number
 
 
 class _Problem(NamedTuple):
@@ -136,15 +134,13 @@ class _Absence(NamedTuple):
     part: _Presence
     since: int  # when the first partition began to wait, and until when the last one waited
     until: int
-    #: Records that waited at the start of the time without members, and at the end of the waiting.
-    lag_before: int
+    lag_before: int  # records that waited at the start without members, and at the end
     lag_after: int
 
 
 _SEVERITY = (GroupHealth.OK, GroupHealth.FALLING_BEHIND, GroupHealth.STUCK, GroupHealth.FAILING)
 _BEFORE_ALL = -(1 << 62)
-#: Judges at most this many of the last short runs: each one reads the lag of all partitions.
-_MAX_SHORT_RUNS = 50
+_MAX_SHORT_RUNS = 50  # judged at most: each reads the lag of all partitions
 #: A rebalance of a share group stops no member, so many of them are no failure either.
 SHARE_REASON = "a share group commits no offsets to the journal"
 _UNKNOWN_LAG = "of log ends: it is unknown whether records wait"
@@ -626,8 +622,7 @@ def _weighted_medians(group: Int64Array, values: Int64Array, weight: Int64Array)
 def _find_instability(
     generations: Iterable[Generation], until: int, settings: HealthSettings
 ) -> Iterator[_Problem]:
-    #: Time, number of rebalances and members of each generation.
-    chain: list[tuple[int, int, frozenset[str]]] = []
+    chain: list[tuple[int, int, frozenset[str]]] = []  # time, rebalances and members of each
     before: Generation | None = None
     for generation in generations:
         if generation.change not in {GenerationChange.REBALANCED, GenerationChange.EMPTIED}:

@@ -57,8 +57,7 @@ from rota.engine.history.restarts import (
 from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import shorten_middle
 
-#: Repeated events belong together up to this distance, which is less than a night.
-MAX_REPEAT_GAP = 6 * 60 * MINUTE
+MAX_REPEAT_GAP = 6 * 60 * MINUTE  # repeated events this near belong together; less than a night
 #: Crashes are in a row up to this distance: the broker's longest session timeout, and more than
 #: the longest pause before Kubernetes restarts a container that crashes again and again (5 min).
 MAX_CRASH_GAP = 30 * MINUTE
@@ -69,15 +68,12 @@ MIN_OSCILLATIONS = 4  # up to three rises may be manual tests, or a mistake and 
 #: have 1; five of them are below 0.25 by chance in 0.5 % of all cases.
 MAX_RHYTHM_VARIATION = 0.25
 MIN_RHYTHM_GAPS = 5  # four gaps are below it in 2 % of all cases
-#: Share of the evidence that has to agree. Some cases may be exceptions: a crash, an old host name.
-MOST = 3 / 4
+MOST = 3 / 4  # of the evidence has to agree: there are exceptions, as a crash
 MIN_LATE_JOIN = 5_000  # a join phase is long above this: a heartbeat interval and a poll
 #: ... and above this multiple of the group's usual join phase, as heartbeat intervals differ.
 LATE_JOIN_FACTOR = 3
-#: Fewer measured join phases do not show what is usual; the session limits it then.
-MIN_USUAL_JOINS = 3
-#: Longest time from the commit that a consumer makes before it joins to the end of the join phase.
-MAX_JOIN_DELAY = 1_000
+MIN_USUAL_JOINS = 3  # with fewer measured join phases, the session is the limit
+MAX_JOIN_DELAY = 1_000  # most time from the commit before a join to the end of the join phase
 #: Number of members that a text names, and the longest name.
 MAX_NAMES, MAX_NAME_LENGTH = 3, 48
 

@@ -32,8 +32,7 @@ from rota.engine.history.restarts import MemberRestart
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 
 SESSION_TIMEOUT_CHOICES = (45_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, MAX_SESSION_TIMEOUT)
-#: The broker's default of ``group.consumer.min.session.timeout.ms``.
-MIN_CONSUMER_SESSION_TIMEOUT = 45_000
+MIN_CONSUMER_SESSION_TIMEOUT = 45_000  # the default of ``group.consumer.min.session.timeout.ms``
 COVERED_RESTART_SHARE = 0.9  # the share of restarts that a session timeout should cover
 CONSUMER_LABEL_PREFIX = "KIP-848 "
 #: Java's solver, Rota's own, and an unknown one.
@@ -59,10 +58,8 @@ class GroupPolicy:
     strategy: str
     protocol: PolicyProtocol = PolicyProtocol.EAGER
     membership: MembershipType = MembershipType.DYNAMIC
-    #: In milliseconds, for static members only. None: the broker's.
-    session_timeout: int | None = None
-    #: Of a sticky strategy; a used policy can also have ``other``, an unknown one.
-    solver: str = KAFKA_SOLVER
+    session_timeout: int | None = None  # of static members; None: the broker's
+    solver: str = KAFKA_SOLVER  # of a sticky strategy; ``other``: an unknown one
     assignor: str | None = None  # the ``package.module:Class`` or entry point of a custom strategy
 
     @property

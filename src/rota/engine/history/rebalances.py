@@ -200,13 +200,11 @@ class GenerationDiff:
     #: streams group subtopologies with new active tasks.
     grown: tuple[str, ...]
     shrunk: tuple[str, ...]
-    #: A member had owned a newly assigned partition, so that partition may not be new.
-    was_owned_before: bool
+    was_owned_before: bool  # a newly assigned partition had an owner: it may not be new
     #: Members of both generations that had lost the generation before or their partitions in it, so
     #: they joined for their own reason. Not all clients report them.
     lost_members: tuple[GenerationMember, ...]
-    #: Partitions were revoked and not assigned, so another cooperative round had to follow.
-    is_round_due: bool
+    is_round_due: bool  # revoked partitions were not assigned: another round had to follow
     strategy_changed: bool
     work_changed: bool  # connect: the workers run other connectors or tasks
     readable: bool

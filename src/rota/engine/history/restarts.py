@@ -36,15 +36,13 @@ from rota.engine.history.facts import (
 )
 from rota.engine.history.rebalances import diff_generations
 
-#: A member that is matched only by order must join within this time after the other one left.
-MAX_DEPLOY_GAP = 5 * MINUTE
+MAX_DEPLOY_GAP = 5 * MINUTE  # a member matched only by order joins within this time
 NAME_BEGIN = 2  # client ids that begin with the same characters belong to one application
 
 
 class MembershipEvent(NamedTuple):
     generation: Generation
-    #: None: no rebalance; a static member returned, or this is the first sample.
-    rebalance: Rebalance | None
+    rebalance: Rebalance | None  # None: a static member returned, or a first sample
     times: EventTimes | None = None
 
 

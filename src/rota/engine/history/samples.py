@@ -50,8 +50,7 @@ class GroupSample:
     protocol_type: str = ""
     strategy: str | None = None
     epoch: int | None = None  # of a consumer group
-    #: Sorted by id. In a consumer group, ``assigned`` is a member's target.
-    members: tuple[GenerationMember, ...] = ()
+    members: tuple[GenerationMember, ...] = ()  # by id; ``assigned``: its target (KIP-848)
 
 
 class SampledCommit(NamedTuple):
@@ -66,12 +65,10 @@ class SampledCommit(NamedTuple):
 class GroupPoll:
     started_at: int
     at: int = 0  # when the last response had arrived
-    #: Described groups; their times are not used.
-    groups: dict[str, GroupSample] = field(default_factory=dict)
+    groups: dict[str, GroupSample] = field(default_factory=dict)  # without their times
     #: All committed offsets of the groups that could be polled.
     offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
-    #: Groups that exist, or may exist, but could not be polled.
-    unanswered: set[str] = field(default_factory=set)
+    unanswered: set[str] = field(default_factory=set)  # exist, or may, but were not polled
     complete: bool = True  # every broker has listed its groups: other groups were deleted
 
 

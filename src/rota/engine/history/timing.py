@@ -26,8 +26,7 @@ from rota.engine.history.heartbeats import HEARTBEAT_STEP, Heartbeats
 from rota.engine.history.policies import PolicyProtocol
 from rota.engine.history.restarts import MembershipEvent
 
-#: The time from the end of the join phase until the members have their assignment, if unknown.
-DEFAULT_SYNC_TIME = 20
+DEFAULT_SYNC_TIME = 20  # from the end of the join phase to the assignments, if unknown
 RESPONSE_TIME = 5  # the time from the coordinator's response to the member's action
 INITIAL_REBALANCE_DELAY = 3_000  # ``group.initial.rebalance.delay.ms``, for a group without members
 MAX_USUAL_JOIN_TIME = 10_000  # longer join phases wait for a late member
@@ -37,8 +36,7 @@ MAX_USUAL_JOIN_TIME = 10_000  # longer join phases wait for a late member
 CONSUMER_HEARTBEAT_INTERVAL = 5_000
 CONSUMER_SESSION_TIMEOUT = 45_000
 ASSIGNMENT_INTERVAL = 1_000
-#: A time without a rebalance after which heartbeats are spread over the whole interval.
-LONG_STABLE = 3_600_000
+LONG_STABLE = 3_600_000  # after so long, heartbeats are spread over the whole interval
 
 
 @dataclass(frozen=True, slots=True)

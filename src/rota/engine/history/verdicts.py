@@ -63,8 +63,7 @@ class LagStatus:
     at: int
     verdict: LagVerdict
     lag: int  # for a group: the sum of its partitions
-    #: Share of the window that has commits; for a group: share of partitions with a full window.
-    complete: float
+    complete: float  # share of the window with commits; group: of partitions with a full one
 
 
 class GroupCommits(NamedTuple):

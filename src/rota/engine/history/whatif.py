@@ -200,12 +200,9 @@ class UsedStrategies:
 
 @dataclass(frozen=True, slots=True)
 class PolicyReproduction:
-    """The policies that were used, and the costs of the replayed rebalances."""
-
     used: tuple[GroupPolicy, ...]
     costs: tuple[RebalanceCost, ...]
-    #: Every replayed rebalance equals the real one; otherwise the costs are those of the journal.
-    exact: bool
+    exact: bool  # all replayed rebalances equal the real ones; else: the journal's costs
 
 
 def reproduce_rebalances(
@@ -707,10 +704,9 @@ def list_advised_ownership(
     downtime: GroupDowntime,
     topic_ids: Mapping[str, bytes] | None = None,
 ) -> list[AdvisedOwnership]:
-    """Returns the rows of gold/advised, by partition and time; none if no change is advised.
-
-    Times are ``happens_at`` in gold/whatif. A partition that moves in a cooperative rebalance
-    changes its owner at once, as the times of the rounds are unknown.
+    """Returns the rows of gold/advised, by partition and time; none if no change is advised. Times
+    are ``happens_at`` in gold/whatif. A partition that moves in a cooperative rebalance changes its
+    owner at once, as the times of the rounds are unknown.
     """
     if policy is None:
         return []

@@ -57,23 +57,19 @@ class WhatIfRebalance(NamedTuple):
     incarnation: int
     generation: int
     at: int  # the time in the journal; unique among the rows of a generation
-    #: The group after the rebalance; None: no rebalance, a static member returned.
-    snapshot: GroupSnapshot | None
-    #: Members, subscriptions or partition counts changed: else a KIP-848 group has no rebalance.
-    is_needed: bool = True
+    snapshot: GroupSnapshot | None  # afterwards; None: a static member returned, no rebalance
+    is_needed: bool = True  # something changed: otherwise a KIP-848 group has no rebalance
     starts_new_incarnation: bool = False  # the state before is unknown or no longer matters
     #: The snapshots of earlier rounds of the same cooperative rebalance, without repetitions.
     earlier_snapshots: tuple[GroupSnapshot, ...] = ()
     is_start: bool = False  # the first known state instead of a rebalance
-    #: When members are called to join, and the time until all have joined and are assigned.
-    start: int = 0
+    start: int = 0  # when members are called to join; then until all are assigned
     join_time: int = 0
     sync_time: int = 0
     since_last: int | None = None  # the time since the rebalance before; None: not known
     late_time: int = 0  # the time for which the members really waited for a late or a dead member
     second_late_time: int = 0  # the same for the second round of a cooperative rebalance
-    #: The members whose partitions nobody consumes until this rebalance.
-    gone: tuple[Absence, ...] = ()
+    gone: tuple[Absence, ...] = ()  # their partitions have no consumer until then
 
 
 class CountedEvent(NamedTuple):
@@ -248,7 +244,6 @@ class RowTimes:
         self._used: set[tuple[int, int, int]] = set()
 
     def reserve(self, generation: Generation, at: int) -> int:
-        """Returns the next time that no other row of this generation has."""
         while (generation.incarnation, generation.generation, at) in self._used:
             at += 1
         self._used.add((generation.incarnation, generation.generation, at))
@@ -259,8 +254,7 @@ class ProcessEventType(enum.Enum):
     STARTED = "started"
     CLOSED = "closed"  # it closed its consumer, or left because it polled too late
     CRASHED = "crashed"
-    #: Another reason for a rebalance: new topics or partitions, or a call by a member.
-    CHANGED = "changed"
+    CHANGED = "changed"  # other reasons: new topics or partitions, or a call by a member
     #: Its last poll before it left, because it polled too late. It joins no rebalance in that time.
     STOPPED_POLLING = "stopped polling"
 
@@ -270,16 +264,12 @@ class ProcessEvent(NamedTuple):
     row: int
     type: ProcessEventType
     member: GenerationMember | None = None
-    #: The application that the process belongs to: it has the same name after a restart.
-    application: str = ""
-    #: The last sign of life of a process that crashed, or whose session ended; 0: not known.
-    session_start: int = 0
+    application: str = ""  # the application: it has the same name after a restart
+    session_start: int = 0  # last sign of life before a crash or a session's end; 0: not known
     late_time: int = 0  # the time for which the rebalance that followed waited for a late member
     is_guess: bool = False  # nothing shows whether it was closed or crashed
-    #: The events that are delayed together, 0 if none: a rolling deploy, or repeated slow polls.
-    sequence: int = 0
-    #: Time of the first assignment of a process that never polled after it; 0: it polled later.
-    stops_at: int = 0
+    sequence: int = 0  # events delayed together (a rolling deploy, slow polls); 0: none
+    stops_at: int = 0  # first assignment of a process that never polled after it; else 0
     #: Its last poll was before its last assignment: it did not read those partitions.
     polled_before_assignment: bool = False
 
@@ -439,10 +429,8 @@ def _name_applications(
     history: Sequence[CountedEvent], restarts: Sequence[MemberRestart]
 ) -> dict[str, str]:
     """Returns the application of each member id: a static id, or the first id of a chain of
-    restarts.
-
-    A member that is only in an earlier round of a rebalance, or that came back before the broker
-    removed it, is matched by its client id, if no two processes have it at the same time.
+    restarts. A member that is only in an earlier round of a rebalance, or that came back before the
+    broker removed it, is matched by its client id, if no two processes have it at the same time.
     """
     before = {one.new_member_id: one.old_member_id for one in restarts}
     rounds = [one.members for counted in history for one in _list_rounds(counted.event)]
@@ -488,7 +476,6 @@ class _Client(NamedTuple):
 
 
 def _list_clients(history: Sequence[CountedEvent], names: Mapping[str, str]) -> dict[str, _Client]:
-    """Returns the clients by the begin of their member ids."""
     clients: dict[str, _Client] = {}
     for one in (each for counted in history for each in _list_rounds(counted.event)):
         for member in one.members:

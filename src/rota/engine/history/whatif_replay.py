@@ -72,8 +72,7 @@ MAX_ROUNDS = 8  # two rounds end a cooperative rebalance, unless the strategy is
 class MoveCounts(NamedTuple):
     moved: int
     needed: int
-    #: Partitions that members of both generations revoked: all of them under the eager protocol.
-    revoked: int
+    revoked: int  # revoked by members of both generations: all under the eager protocol
 
 
 NO_MOVES = MoveCounts(0, 0, 0)
@@ -159,8 +158,7 @@ def count_round_moves(
 class CooperativeRound(NamedTuple):
     owners: IntArray
     placed: SnapshotPlacement  # the target, with the partitions that wait for the next round
-    #: The partitions that the round takes away, by number of the index.
-    moving: npt.NDArray[np.bool_]
+    moving: npt.NDArray[np.bool_]  # partitions that the round takes, by index
     unsubscribed: int  # the number of partitions that are no longer subscribed to
 
 
@@ -692,7 +690,6 @@ class MembershipReplay:
         self._phase = _Phase(at, row, heard, late_time, delay)
 
     def _advance(self, until: int) -> list[tuple[int, PolicyOutcome]]:
-        """Lets the time pass: sessions end, rebalances complete."""
         found: list[tuple[int, PolicyOutcome]] = []
         while True:
             dead = self._state == DEAD

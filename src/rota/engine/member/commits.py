@@ -93,7 +93,6 @@ class CommitManager:
         self.start_commit(kind, offsets, asked.commit_id, asked.deadline or 0)
 
     def commit_automatically(self) -> None:
-        """Commits in a poll after ``auto.commit.interval.ms``."""
         self.restart_auto_commit()
         if offsets := self.get_consumed_offsets():
             self.start_commit(CommitKind.AUTOMATIC, offsets)

@@ -18,8 +18,7 @@ class MemberTimer(enum.Enum):
     """A member's timers. Starting a timer that runs moves it."""
 
     HEARTBEAT = "heartbeat"  # the next heartbeat is due
-    #: No heartbeat response for the session timeout: the coordinator may be down.
-    SESSION = "session"
+    SESSION = "session"  # no heartbeat response for a session: is the coordinator down?
     POLL = "poll"  # the application has not polled for ``max.poll.interval.ms``
     RETRY = "retry"  # a failed request may be retried
     COMMIT = "commit"  # the next automatic commit is due
@@ -67,8 +66,7 @@ class CoordinatorFound:
 class CoordinatorNotFound:
     """The coordinator could not be found this time."""
 
-    #: A permanent problem, such as wrong credentials; None: a retry may succeed.
-    error: Exception | None = None
+    error: Exception | None = None  # permanent, as wrong credentials; None: a retry may help
     why: str = ""  # a temporary problem, such as an address that does not respond
 
 
@@ -133,8 +131,7 @@ class RejoinRequested:
 class CloseRequested:
     """The application closes the consumer; :class:`FinishClose` follows when the member is done."""
 
-    #: The deadline for the commit and for LeaveGroup; None: one try each, without a wait.
-    deadline: int | None = None
+    deadline: int | None = None  # of the commit and LeaveGroup; None: one try each, no wait
 
 
 MemberEvent: TypeAlias = (

@@ -104,8 +104,7 @@ def format_code(code: int) -> str:
     return f"{int(code)} {CODE_NAMES[code]}" if code in CODE_NAMES else str(int(code))
 
 
-#: Java's reason for the next join after any LeaveGroup.
-JOIN_AFTER_LEAVE = "consumer pro-actively leaving the group"
+JOIN_AFTER_LEAVE = "consumer pro-actively leaving the group"  # Java's, after any LeaveGroup
 #: Prefix of the reason with which Java joins again after a failed JoinGroup or SyncGroup.
 REBALANCE_FAILED = "rebalance failed due to "
 #: For any other code of a JoinGroup or SyncGroup response Java raises a plain KafkaException.
@@ -163,8 +162,7 @@ def make_fatal_error(config: MemberConfig, what: str, code: int) -> RotaError:
 class Liveness:
     """When the application last polled, and when the coordinator last responded."""
 
-    #: When the last poll ended. None: the application is in a poll, or has not polled.
-    poll_ended_at: int | None = None
+    poll_ended_at: int | None = None  # None: the application is in a poll, or never polled
     last_response_at: int = 0
     polled_late: bool = False  # the application did not poll in time; reset by the next generation
     late_poll_gap: int = 0  # the time between two polls, if the second one was late

@@ -64,8 +64,7 @@ class ConfigKey:
     name: str
     type: ConfigType
     default: object = None
-    #: What the setting does; or why it has no effect or is refused, and what to do instead.
-    description: str = ""
+    description: str = ""  # what it does; or why it has no effect or is refused, and the remedy
     _: KW_ONLY
     minimum: float | None = None
     maximum: float | None = None
@@ -73,12 +72,10 @@ class ConfigKey:
     ignores_case: bool = False  # upper and lower case are equal in ``choices``
     reason: str = ""  # why ``choices`` are fewer than Kafka's
     pattern: tuple[str, str] = (".*", "")  # the form of a list, and its description for errors
-    #: A repeated item of a list counts once; otherwise it is an error.
-    drops_duplicates: bool = False
+    drops_duplicates: bool = False  # a repeated item counts once; otherwise: an error
     support: KeySupport = KeySupport.HONOURED
     no_op_values: tuple[object, ...] = ()  # values of a setting without effect that need no warning
-    #: Broker settings that are the default of a topic setting, best first.
-    broker_keys: tuple[str, ...] = ()
+    broker_keys: tuple[str, ...] = ()  # broker's defaults of a topic setting, best first
     hidden: bool = False  # DescribeConfigs lists the setting only where it is set
     unit: int = 1  # milliseconds per unit of the setting, if Kafka's unit is minutes or hours
     field: str | None = None  # field of the ``...Config`` class; None: no field
@@ -281,8 +278,7 @@ class GroupConfig:
     retention_check_interval: int = long_field(
         "offsets.retention.check.interval.ms", 10 * MINUTE, minimum=1
     )
-    #: How long a new member may wait for its first join to complete; fixed in Kafka.
-    new_member_timeout: int = 5 * MINUTE
+    new_member_timeout: int = 5 * MINUTE  # for its first join to complete; fixed in Kafka
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -374,13 +370,11 @@ class TlsConfig:
 
     truststore_certificates: str | None = None  # certificates to trust; None: the machine's
     truststore_location: str | None = None
-    #: This client's certificate and the certificates above it.
-    keystore_certificate_chain: str | None = None
+    keystore_certificate_chain: str | None = None  # the client's certificate and those above it
     keystore_key: str | None = field(default=None, repr=False)
     keystore_location: str | None = None  # a file with certificate and key
     key_password: str | None = field(default=None, repr=False)
-    #: ``ssl.endpoint.identification.algorithm`` is ``https``, not empty.
-    verifies_host_name: bool = True
+    verifies_host_name: bool = True  # ``ssl.endpoint.identification.algorithm`` is not empty
     enabled_protocols: tuple[str, ...] = TLS_VERSIONS  # some of :data:`TLS_VERSIONS`
 
 
@@ -435,8 +429,7 @@ class FetchConfig:
     auto_offset_reset: str = field(
         default=LATEST, metadata=_string_key("auto.offset.reset", LATEST)
     )
-    #: How long before now reading starts if ``auto_offset_reset`` is ``by_duration`` (KIP-1106).
-    reset_duration: int = 0
+    reset_duration: int = 0  # how long before now to start, if ``by_duration`` (KIP-1106)
     isolation: str = choice_field("isolation.level", "read_uncommitted", "read_committed")
     check_crcs: bool = boolean_field("check.crcs", default=True)
 
@@ -537,8 +530,7 @@ _DESCRIPTIONS: Mapping[str, str] = {
     "unclean.leader.election.enable": "Of no effect: one node has one replica to elect.",
 }
 
-#: Broker settings that are the defaults of topic settings, if their names differ.
-_BROKER_KEYS: Mapping[str, tuple[str, ...]] = {
+_BROKER_KEYS: Mapping[str, tuple[str, ...]] = {  # broker's defaults of a topic setting, best first
     "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
     "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
     "flush.messages": ("log.flush.interval.messages",),

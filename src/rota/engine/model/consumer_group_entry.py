@@ -144,8 +144,7 @@ class TargetAssignmentMemberTombstone(MemberRecord):
 class CurrentAssignmentTopic:
     topic_id: bytes
     partitions: tuple[int, ...]
-    #: The epoch in which each was given; none where it is not known (before Kafka 4.3).
-    epochs: tuple[int, ...] | None = ()
+    epochs: tuple[int, ...] | None = ()  # each task's own epoch; only active tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,8 +31,7 @@ class OffsetCommitEntry:
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
     commit_timestamp: int
-    #: Only where the client asked for a retention of its own (OffsetCommit v2-4).
-    expire_timestamp: int = NO_TIMESTAMP
+    expire_timestamp: int = NO_TIMESTAMP  # only if the client set a retention (OffsetCommit v2-4)
     topic_id: bytes | None = None
 
 

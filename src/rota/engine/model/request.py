@@ -40,10 +40,8 @@ class JoinGroup:
     client_id: str
     client_host: str
     reason: str | None = None
-    #: v4 on: a new dynamic member is sent its id first, and joins with it.
-    supports_member_id_required: bool = True
-    #: v9 on: the response can tell a leader to skip the assignment (KIP-814).
-    supports_skip_assignment: bool = True
+    supports_member_id_required: bool = True  # v4 on: a new dynamic member gets its id first
+    supports_skip_assignment: bool = True  # v9 on: a leader may skip the assignment (KIP-814)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +90,7 @@ class OffsetCommit:
     group_instance_id: str | None = None
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
-    #: v2-4: how long the client wants its offsets kept, in milliseconds.
-    retention: int | None = None
+    retention: int | None = None  # v2-4: in milliseconds, as the client wants it
     supports_group_id_not_found: bool = True  # v9 on: an unknown group is 69; before, 22
 
 
@@ -122,8 +119,7 @@ class DeleteGroups:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroups:
     groups: tuple[str, ...]
-    #: v6 on: an unknown group is 69; before, a Dead one without error.
-    supports_group_id_not_found: bool = True
+    supports_group_id_not_found: bool = True  # v6 on: 69; before: a Dead group, no error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

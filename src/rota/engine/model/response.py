@@ -134,8 +134,7 @@ class ListedGroup:
     group: str
     protocol_type: str
     state: str  # empty if the broker is too old
-    #: Or ``consumer`` (KIP-848), ``share``, ``streams``; empty if the broker is too old.
-    group_type: str = "classic"
+    group_type: str = "classic"  # or ``consumer``, ``share``, ``streams``; empty: an old broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,8 +121,7 @@ class KeyValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsGroupMetadataEntry(consumer.ConsumerGroupMetadataEntry, StreamsRecord):
-    #: The topology whose topics were found in the cluster; -1: none yet.
-    validated_topology_epoch: int = -1
+    validated_topology_epoch: int = -1  # topology with all topics in the cluster; -1: none
     configs: tuple[KeyValue, ...] | None = ()  # the settings of the last assignment
 
 
@@ -200,8 +199,7 @@ class StreamsTargetAssignmentMemberTombstone(
 class StreamsCurrentTasks:
     subtopology: str
     partitions: tuple[int, ...]
-    #: The epoch in which each was given; only active tasks have it.
-    epochs: tuple[int, ...] | None = ()
+    epochs: tuple[int, ...] | None = ()  # each task's own epoch; only active tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

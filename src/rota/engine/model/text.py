@@ -65,10 +65,8 @@ def suggest_or_list_names(unknown: Iterable[str], names: Iterable[str]) -> str:
 
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
-#: The topic of Kafka's own state; no user topic may have this name.
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-#: The name of a partition's folder is the topic name and the partition number.
-MAX_TOPIC_NAME_LENGTH = 249
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"  # Kafka's own state; no user topic has this name
+MAX_TOPIC_NAME_LENGTH = 249  # a partition's folder: topic name and partition number
 
 
 def find_topic_name_problem(name: str) -> str | None:

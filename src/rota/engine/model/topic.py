@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from rota.errors import InputError
 
-#: Member indices, topic indices and partition numbers: 32 bits are Kafka's own width.
-IntArray = npt.NDArray[np.int32]
+IntArray = npt.NDArray[np.int32]  # members, topics, partitions: Kafka's own width is 32 bits
 
 MAX_PARTITIONS = 2**31 - 1
 
@@ -109,9 +108,8 @@ NO_PARTITIONS = Partitions.of(())
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The topics that the leader knows: their partition counts, and the racks of their replicas.
-
-    A topic without metadata is absent. ``racks[topic][p]`` are the racks that hold a replica of
+    """The topics that the leader knows: their partition counts, and the racks of their replicas. A
+    topic without metadata is absent. ``racks[topic][p]`` are the racks that hold a replica of
     partition p; topics without known racks are absent there.
     """
 

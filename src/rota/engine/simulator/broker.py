@@ -233,8 +233,7 @@ def _is_commit_append(append: events.AppendEntries) -> bool:
 
 
 REQUEST_TIMEOUT = 30_000  # ``request.timeout.ms``: the client then closes the connection
-#: A join may take the rebalance timeout and this much more, as in Kafka's consumer.
-JOIN_TIMEOUT_MARGIN = 5_000
+JOIN_TIMEOUT_MARGIN = 5_000  # a join may take so much more, as in Kafka's consumer
 
 
 class ConnectionClient(Protocol):

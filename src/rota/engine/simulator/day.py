@@ -88,10 +88,8 @@ class GroupPlan:
     pattern: str | None = None
     count: int
     events: tuple[EventTable, ...] = ()
-    #: Members that differ from the first ones, as in a scenario file.
-    others: tuple[Mapping[str, object], ...] = ()
-    #: Of all members, as in a scenario file.
-    settings: Mapping[str, object] = field(default_factory=dict)
+    others: tuple[Mapping[str, object], ...] = ()  # unlike the first ones, as in a scenario
+    settings: Mapping[str, object] = field(default_factory=dict)  # of all, as in a scenario
     client_id: str = POD_CLIENT_ID
     commit_minutes: int = 5  # minutes between commits; 0: never
     #: Records that all members together can handle, in per cent of the average traffic. With less

@@ -19,8 +19,7 @@ class Delivery:
 
     delay: int  # travel time of the request, in milliseconds
     response_delay: int
-    #: The request does not arrive; the member closes the connection after its request timeout.
-    lost: bool = False
+    lost: bool = False  # it does not arrive; the member waits for its request timeout
     #: The connection breaks this long after the request was sent, even if a response is under way.
     disconnect_after: int | None = None
     #: The request arrives again after these delays; the responses to the copies are discarded.

@@ -30,8 +30,7 @@ HOUR = 3_600 * SECOND
 HOURS_PER_DAY = 24
 AVERAGE_PERCENT = 100  # the average traffic, in per cent
 DEFAULT_HOURLY_RATE = 3_600  # records per hour in a partition by default: one per second
-#: Largest difference of a partition's rate from its topic's average, because keys are uneven.
-MAX_SKEW_PERCENT = 35
+MAX_SKEW_PERCENT = 35  # largest difference from the topic's average rate: keys are uneven
 RETENTION_TIME = 7 * HOURS_PER_DAY * HOUR
 
 
@@ -153,8 +152,7 @@ ListenerBehavior = Callable[[ListenerMethod, tuple[TopicPartition, ...]], Except
 class ProcessConfig:
     name: str
     config: MemberConfig
-    #: Makes the strategies; each process has its own, because they remember.
-    assignors: Callable[[], Sequence[Assignor]]
+    assignors: Callable[[], Sequence[Assignor]]  # new ones per process, because they remember
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     processing: int = 0  # time to process the records of one poll
@@ -163,8 +161,7 @@ class ProcessConfig:
     listener: ListenerBehavior = lambda _method, _partitions: None
     host: str = ""  # the client host, as the broker saves it
     traffic: Traffic = EVEN_TRAFFIC
-    #: Number of records per second that the process can handle; None: no limit.
-    capacity: int | None = None
+    capacity: int | None = None  # records per second that the process can handle; None: any
 
 
 class SimulatedProcess:
@@ -217,7 +214,6 @@ class SimulatedProcess:
         self.handle_event(events.PollBegan())
 
     def crash(self) -> None:
-        """Ends the process without a LeaveGroup request."""
         self._state.add_record(TraceEventType.CRASHED, self.name)
         self._end()
 
@@ -253,7 +249,6 @@ class SimulatedProcess:
             self._end_poll_if_due()
 
     def slow_down(self, processing: int) -> None:
-        """Sets the processing time, from the next poll on."""
         if self._ready(lambda _: self.slow_down(processing)):
             self._state.add_record(TraceEventType.SLOWED, self.name, processing)
             self.processing = processing

@@ -41,8 +41,7 @@ from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator.process import Traffic
 from rota.engine.simulator.trace import TraceEventType, TraceRecord, list_log_lines
 
-#: Members learn of a rebalance from their next heartbeat; longer waits are reported.
-LONG_WAIT = 10_000
+LONG_WAIT = 10_000  # longer waits for the next heartbeat are reported
 NO_COST = RebalanceCost(
     moved=0, moves_needed=0, orphaned=0, revoked=0, idle_members=0, most=0, least=0
 )
@@ -51,8 +50,7 @@ NO_COST = RebalanceCost(
 class RebalanceWait(NamedTuple):
     """A long wait of a rebalance, in milliseconds."""
 
-    #: The processes it waited for; empty if it waited for the leader's assignment.
-    members: tuple[str, ...]
+    members: tuple[str, ...]  # whom it waited for; empty: the leader's assignment
     time: int
     why: str  # how the wait ended
 
@@ -65,12 +63,10 @@ class SimulatedRebalance:
     end: int
     finished: bool  # False if it was still running when the simulation ended
     cause: RebalanceReason  # why it began; members by the names of their processes
-    #: Whether the member left, or its session expired, because its application polled too late.
-    polled_late: bool
+    polled_late: bool  # it left, or its session expired, because its application polled late
     attempts: int  # number of times that the coordinator asked the members to join
     waits: tuple[RebalanceWait, ...]
-    #: The rebalance in the journal; None if no generation resulted from it.
-    step: Rebalance | None = field(repr=False)
+    step: Rebalance | None = field(repr=False)  # in the journal; None: it left no generation
     cost: RebalanceCost
     loads: Mapping[str, int]  # the number of partitions of each process afterwards
 

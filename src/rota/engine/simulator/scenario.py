@@ -110,8 +110,7 @@ def _read_header(header: list[str], last: dict[KeyPath, int]) -> KeyPath:
 _TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
 _BARE_KEY = re.compile(r"[\w-]+")
 MAX_NUMBER_BITS = 64  # larger numbers are not shown in messages
-#: Limit for a name, so that it fits into a Kafka string with a suffix (32,767 bytes).
-MAX_NAME_BYTES = 30_000
+MAX_NAME_BYTES = 30_000  # so that a name with a suffix fits into a Kafka string (32,767)
 
 
 class ScenarioSource:
@@ -420,8 +419,7 @@ class Scenario:
     members: tuple[MemberSpec, ...]
     events: tuple[ScenarioEvent, ...]
     strategy: StrategyList = DEFAULT_STRATEGIES
-    #: The largest delay of a process's heartbeats; it is constant for a process.
-    heartbeat_drift: int = 20
+    heartbeat_drift: int = 20  # largest delay of heartbeats, constant for a process
     latency: int = 2
     jitter: int = 1
     append: int = 2

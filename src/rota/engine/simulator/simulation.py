@@ -52,8 +52,7 @@ from rota.errors import Fenced, InputError
 
 DEFAULT_SOLVER = "kafka"
 PROGRESS_STEPS = 50  # the number of times that ``progress`` is called
-#: Time in which a restarted coordinator loads its journal, in milliseconds.
-COORDINATOR_LOAD_TIME = 1_000
+COORDINATOR_LOAD_TIME = 1_000  # milliseconds in which a restarted coordinator loads
 POD_SUFFIX_LENGTH = 5
 
 
@@ -312,8 +311,7 @@ class Simulation:
     #: Each time in which no member consumed a partition, in milliseconds from the start.
     downtime: tuple[Downtime, ...] = field(repr=False)
     processes: Mapping[str, str] = field(repr=False)  # the process of each member id
-    #: Partitions that a member subscribed to and that were never read.
-    unread: tuple[TopicPartition, ...]
+    unread: tuple[TopicPartition, ...]  # subscribed by a member and never read
     failed: tuple[str, ...]  # processes that ended with an error
     trace: Sequence[TraceRecord] = field(repr=False)
     journal: Sequence[ClassicEntry] = field(repr=False)

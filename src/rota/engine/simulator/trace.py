@@ -52,8 +52,7 @@ class TraceEventType(enum.StrEnum):
     SAID = "said"
     NOTE = "note"  # a note of the coordinator; the subject is the group
     JOURNAL = "journal"  # an entry was written; the subject is the group
-    #: The coordinator stopped, started to load, or has loaded; the subject is empty.
-    COORDINATOR = "coordinator"
+    COORDINATOR = "coordinator"  # it stopped, started to load, or has loaded; empty subject
 
 
 class TraceRecord(NamedTuple):

@@ -37,8 +37,7 @@ from rota.report.story import (
     Story,
 )
 
-#: Stands for the end of a band that goes on to the end of the evidence, and for no name.
-NO_POSITION = -1
+NO_POSITION = -1  # end of a band that goes on to the end of the evidence; no name
 MEMBER_COLUMNS = ("member_id", "client_id", "client_host", "group_instance_id")
 
 COUNT_COLUMNS = (
@@ -69,8 +68,7 @@ STOP_KEY = ("since", "until", "reason", *REBALANCE_KEY)
 NAME_COLUMNS = (
     *("cause", "evidence", "likely", "reason", "strategy", "rollout", "kind", "protocol"),
 )
-#: Reasons of gold/downtime that no sum has.
-UNCOUNTED_REASONS = pa.array(["not polled", "shut down"])
+UNCOUNTED_REASONS = pa.array(["not polled", "shut down"])  # those that no sum has
 #: Limits for each group: rows of gold/downtime to choose from, and runs of partitions in them.
 MAX_STOP_ROWS, MAX_STOP_RUNS = 20_000, 6_000
 #: Lines of the broker's log that show a rebalance, in the order in which they are kept; the number
@@ -417,8 +415,7 @@ LAG_BUCKETS = 240  # number of time buckets in a chart; each shows the largest l
 #: Number of partitions of a group with their own lag: those with the largest. If the page has many
 #: groups, each has fewer.
 PARTITIONS_WITH_LAG, SERIES_PER_PAGE = 12, 3_000
-#: Number of pairs of an interval and a bucket that are computed at a time.
-BUCKETS_PER_PASS = 1 << 22
+BUCKETS_PER_PASS = 1 << 22  # pairs of interval and bucket computed at a time
 #: Digits of a run's lag: in a run of one bucket, and in a longer run.
 FIGURES, FIGURES_OF_MANY = 3, 5
 TOLERANCE_SECONDS = 0.001
@@ -449,18 +446,16 @@ class ChartWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSeries:
-    """The largest lag of a group's partitions in each bucket of time, as runs of buckets.
-
-    In a run, lag in seconds rises by the width of a bucket from one bucket to the next, as it does
-    while a group reads nothing. Lag in records is the same in all buckets of a run.
+    """The largest lag of a group's partitions in each bucket of time, as runs of buckets. In a run,
+    lag in seconds rises by the width of a bucket from one bucket to the next, as it does while a
+    group reads nothing. Lag in records is the same in all buckets of a run.
     """
 
     step: int  # the width of a bucket, in milliseconds
     in_seconds: bool  # False: records, because no ages are known
     run_lengths: list[int]  # number of buckets in each run
     run_ends: list[float | None]  # lag in the last bucket of each run; None: unknown
-    #: The lag of a run may be larger: the record was there before the first sample.
-    at_least: list[bool]
+    at_least: list[bool]  # may be larger: the record was there before the first sample
 
 
 def rebalances_under_advice(whatif: pa.Table, groups: Sequence[GroupStory]) -> pa.Table:
@@ -572,10 +567,9 @@ def _largest_lags(
     rows: pa.Table, spans: Sequence[ChartWindow]
 ) -> tuple[Float64Array, Float64Array, BoolArray]:
     """Returns the most seconds and records of each group in each of its buckets, -1 where there is
-    no lag interval; and whether the seconds are only a lower bound.
-
-    Lag in seconds is largest at the end of a bucket, or at the end of the interval in it. Lag in
-    records is known at the end of an interval.
+    no lag interval; and whether the seconds are only a lower bound. Lag in seconds is largest at
+    the end of a bucket, or at the end of the interval in it. Lag in records is known at the end of
+    an interval.
     """
     place, since, until, lag, lag_seconds, at_least = (
         rows[name].combine_chunks().to_numpy(zero_copy_only=False)

@@ -85,8 +85,7 @@ HEALTH_PATHS = {
     GroupHealth.UNKNOWN: "M2.5 5.5h6",
 }
 UNKNOWN = "unknown"
-#: Characters besides letters and digits that a link does not escape.
-URL_SAFE_CHARACTERS = "-_.!~*'()"
+URL_SAFE_CHARACTERS = "-_.!~*'()"  # besides letters and digits, not escaped in links
 INVISIBLE_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"  # invisible characters
 SHOWN_GROUPS = 24  # number of groups that are shown before the script shows all
 

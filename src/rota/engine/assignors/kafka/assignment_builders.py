@@ -88,10 +88,9 @@ class PartitionHashSet:
 
 
 def find_owned_partitions(problem: Problem, walk: IntArray) -> tuple[IntArray, BoolArray]:
-    """Returns each partition's owner, and a flag for two claims on it with the same generation.
-
-    As in AbstractStickyAssignor.allSubscriptionsEqual: claims are compared in hash order, a newer
-    one takes the partition, an equal one leaves it without an owner, an older one is ignored.
+    """Returns each partition's owner, and a flag for two claims on it with the same generation. As
+    in AbstractStickyAssignor.allSubscriptionsEqual: claims are compared in hash order, a newer one
+    takes the partition, an equal one leaves it without an owner, an older one is ignored.
     """
     claims = problem.claims
     holder = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
@@ -370,7 +369,6 @@ FEW_HEAPS = 8  # with more heaps than this, the sorted list of all members is se
 
 class LeastLoadedMembers:
     """Loads of members, and the least loaded subscriber of each topic; ties by member order.
-
     Members with the same topics and rack share a heap of entries ``load * members + member``;
     outdated ones are dropped at the top. All entries are also in one sorted list, for topics with
     many heaps.
@@ -569,10 +567,9 @@ class GeneralAssignmentBuilder:
         return int((weights * loads).sum().astype(np.int32))
 
     def _perform_reassignments(self, partitions: list[int]) -> bool:
-        """Moves partitions until none moves any more; returns whether any did.
-
-        Kafka's passes can run in a circle without an end: once the state after passes 0, 1, 2, 4, 8
-        ... repeats, moves are no longer undone, so that each makes loads more even.
+        """Moves partitions until none moves any more; returns whether any did. Kafka's passes can
+        run in a circle without an end: once the state after passes 0, 1, 2, 4, 8 ... repeats, moves
+        are no longer undone, so that each makes loads more even.
         """
         partitions = [p for p in partitions if self._can_participate_in_reassignment(p)]
         landmark, passes = self._owners.copy(), 0
