@@ -167,7 +167,8 @@ class GroupChart {
       this.lagBlock = block(this.isNarrow ? 120 : LAG_HEIGHT);
     }
     this.bottom = y + 4;
-    this.height = this.bottom + AXIS_HEIGHT;
+    this.hasLowerAxis = this.owners.length > 0 || this.lagBlock !== null;
+    this.height = this.bottom + (this.hasLowerAxis ? AXIS_HEIGHT : 2);
   }
 
   ownerBlocks() {
@@ -281,7 +282,7 @@ class GroupChart {
       const middle = Math.min(Math.max(x, this.left + half), this.right - half + 6);
       context.textAlign = 'center';
       context.fillText(text, middle, top + 11);
-      context.fillText(text, middle, this.bottom + 10);
+      if (this.hasLowerAxis) context.fillText(text, middle, this.bottom + 10);
     }
   }
 

@@ -174,7 +174,7 @@ class GroupPage {
         ? NO_OWNERS[data.group.overview.kind] || 'Partition owners are not shown: the evidence has no assignment of this group that Rota can decode.'
         : 'Partition owners are not shown: the group has commits, but no members in the evidence.');
     }
-    if (data.group.downtime_ms === null) missing.push('Downtime is unknown, because the owners of the partitions are.');
+    if (data.group.downtime_ms === null && data.group.overview.kind !== 'share') missing.push('Downtime is unknown, because the owners of the partitions are unknown.');
     if (!data.lag) missing.push('Lag is unknown: the evidence has no commits of this group with a sample of the log end offset (rota run --poll, or --bootstrap-server, samples it).');
     if (data.stops.leftOut) missing.push(`The chart hatches the longest times without a consumer; it leaves out ${number(data.stops.leftOut)} shorter ones. All numbers include them.`);
     return missing.map((text) => element('p', { class: 'missing minor' }, text));
@@ -653,7 +653,8 @@ function headFacts({ group, rebalances, rowNames, topics, begin, end }) {
   }
   const protocol = last >= 0 ? rebalances.protocol[last] : null;
   const used = group.used.at(-1);
-  if (used && used !== 'none') facts.push(element('span', null, isolate(used), protocol ? `, ${protocol === 'consumer' ? 'KIP-848' : protocol}` : ''));
+  // the names of KIP-848's policies have the protocol
+  if (used && used !== 'none') facts.push(element('span', null, isolate(used), protocol && protocol !== 'consumer' ? `, ${protocol}` : ''));
   if (group.complete_from !== null && !group.whole) {
     facts.push(known('inferred', `complete from ${formatMoment(group.complete_from, begin, end)}`, 'The journal does not have the first records of this group.'));
   }
