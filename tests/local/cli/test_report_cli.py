@@ -526,7 +526,7 @@ def test_bad_health_comes_first_with_its_repair(
         "3. commits-only: stuck, unknown downtime",
     ]
     said = " ".join(out.split())
-    assert "No members since 07:00; 360,000 records wait;" in said
+    assert "No members since 07:00 UTC; 360,000 records wait;" in said
     assert "To do: Start the members again, or find out who stopped them;" in said
     assert "committed offset 36,000 has not moved since 07:00" in said
 
