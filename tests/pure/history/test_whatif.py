@@ -12,9 +12,10 @@ import pytest
 from rota.engine.history.advice import sum_by_policy
 from rota.engine.history.causes import explain_rebalance
 from rota.engine.history.downtime import GroupDowntime, find_downtime
-from rota.engine.history.facts import GroupType, (
+from rota.engine.history.facts import (
     Generation,
     GenerationChange,
+    GroupType,
     LogLine,
     Rebalance,
     RebalanceCause,
