@@ -105,10 +105,9 @@ LIMITS: Mapping[str, Limit] = MappingProxyType(
         "pipeline-half": Limit(seconds=150, mib=700),
         "pipeline": Limit(seconds=300, mib=700),
         "follow": Limit(seconds=10),
-        "page-file": Limit(mib=19),  # 20 MB are 19.07 MiB
-        "page-paint": Limit(seconds=2),
+        "page-file": Limit(mib=4),  # 5 MB are 4.77 MiB
+        "page-paint": Limit(seconds=0.3),
         "page-interaction": Limit(seconds=0.1),
-        "page-bad-group": Limit(seconds=1),  # as many rebalances as a fifth of all others
         "broker-start": Limit(seconds=0.3),
         "broker-command": Limit(seconds=1),
         "broker-idle": Limit(mib=100),

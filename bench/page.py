@@ -27,10 +27,11 @@ from rota.report.page import document
 
 Interaction: TypeAlias = Callable[[Page], Sequence[float]]
 
-GROUPS, PARTITIONS, REBALANCES = 1_000, 10_000, 50_000
+GROUPS, PARTITIONS, REBALANCES = 500, 6_000, 10_000
 SIZE = f"{GROUPS:,} groups, {PARTITIONS:,} partitions, {REBALANCES:,} rebalances"
-#: Those of a group that rebalances every nine seconds, all day long.
-BAD_PARTITIONS, BAD_REBALANCES = 100, 10_000
+#: A group that rebalances every nine seconds, all day long, and a group with many partitions.
+RESTLESS = (100, 10_000)
+WIDE = (2_000, 200)
 OPENINGS = 5
 #: Milliseconds before the first interaction, and after a group is opened.
 REST = 1_000
@@ -63,16 +64,30 @@ ANSWERED = """([selector, kind, value, awaited]) => new Promise((done) => {
   } else target.click();
   wait();
 })"""
-SORTED = ("name", "damage", "rebalances", "lag", "verdict", "moved")
+CHART = "#group .chart-box canvas:first-child"
+SORTED = ("name", "downtime", "rebalances", "lag", "strategy", "saving")
 SEARCHED = ("s", "service-0", "team-07", "no such group", "")
-ZOOMED = (
-    ("#zoom-in", "click", None),
-    ("#was", "key", "+"),
-    ("#was", "wheel", -100),
-    ("#later", "click", None),
-    ("#was", "wheel", 100),
-    ("#zoom-all", "click", None),
+#: What is done on the overview besides sorting and searching.
+FILTERED = (
+    ("#timeline", "key", "ArrowRight"),
+    ("#timeline", "key", "ArrowRight"),
+    ("#timeline-all", "click", None),
+    ("#timeline", "key", "ArrowRight"),
+    ("#timeline", "key", "Escape"),
+    ("#cause-filter button", "click", None),
+    ("#cause-filter button", "click", None),
+    ("#local", "click", None),
+    ("#utc", "click", None),
 )
+ZOOMED = (
+    (CHART, "key", "+"),
+    (CHART, "wheel", -100),
+    (CHART, "key", "ArrowRight"),
+    (CHART, "wheel", 100),
+    (CHART, "key", "0"),
+)
+#: The panel of a rebalance: the next one, the one after it, closed.
+PANEL = ((CHART, "key", "n"), ("#chart", "key", "n"), ("#chart", "key", "Escape"))
 
 
 def run(bench: Run) -> Iterator[Row]:
@@ -84,13 +99,17 @@ def run(bench: Run) -> Iterator[Row]:
         bench.print_progress(f"!! Z is LEFT OUT: {error}")
         return
     bench.print_progress(f"   tables of {SIZE}")
-    folder, other = bench.folder / "page", bench.folder / "page-bad"
+    folder = bench.folder / "page"
     folder.mkdir()
     write_large(folder, groups=GROUPS, partitions=PARTITIONS, rebalances=REBALANCES)
     written, size = _measure_write(folder)
-    other.mkdir()
-    write_large(other, groups=1, partitions=BAD_PARTITIONS, rebalances=BAD_REBALANCES)
-    _measure_write(other)
+    single = {}
+    for partitions, rebalances in (RESTLESS, WIDE):
+        name = f"a group of {partitions:,} partitions, {rebalances:,} rebalances"
+        single[name] = bench.folder / f"page-{partitions}"
+        single[name].mkdir()
+        write_large(single[name], groups=1, partitions=partitions, rebalances=rebalances)
+        _measure_write(single[name])
     work = f"report of {SIZE}: written (peak: the file)"
     yield Row(
         work=work,
@@ -101,8 +120,10 @@ def run(bench: Run) -> Iterator[Row]:
     with found.started() as browser:
         bench.print_progress(f"   Chromium {browser.version}")
         took = _measure_page(browser, folder / "report.html", bench, _INTERACTIONS)
-        bad = _measure_page(browser, other / "report.html", bench, _OF_ONE_GROUP)
-    took |= {what: seconds for what, seconds in bad.items() if what in _OF_ONE_GROUP}
+        for name, other in single.items():
+            listed = {f"{what} {name}": measure for what, measure in _OF_ONE_GROUP.items()}
+            found_there = _measure_page(browser, other / "report.html", bench, listed)
+            took |= {what: seconds for what, seconds in found_there.items() if what in listed}
     for what, seconds in took.items():
         middle, worst = statistics.median(seconds), max(seconds)
         bench.notes.append(
@@ -118,8 +139,7 @@ def run(bench: Run) -> Iterator[Row]:
 
 
 def _limit(what: str) -> Limit:
-    keys = {"first paint": "page-paint", _OPEN_BAD: "page-bad-group"}
-    return LIMITS[keys.get(what, "page-interaction")]
+    return LIMITS["page-paint" if what == "first paint" else "page-interaction"]
 
 
 def _measure_write(folder: Path) -> tuple[float, int]:
@@ -135,7 +155,7 @@ def _measure_page(
 ) -> dict[str, list[float]]:
     took: dict[str, list[float]] = {"first paint": []}
     for _ in range(OPENINGS):
-        window = browser.new_page(viewport={"width": 1280, "height": 900})
+        window = browser.new_page(viewport={"width": 1440, "height": 900})
         window.goto(report.as_uri())
         window.wait_for_function(PAINTED)
         took["first paint"].append(window.evaluate(PAINTED) / 1_000)
@@ -166,40 +186,38 @@ def _search(window: Page) -> Sequence[float]:
     return [_measure_answer(window, "#search", "input", text) for text in SEARCHED]
 
 
+def _do(*steps: tuple[str, str, object]) -> Interaction:
+    return lambda window: [_measure_answer(window, *each) for each in steps]
+
+
 def _open(window: Page) -> Sequence[float]:
-    """The largest group, which has done the most damage too."""
-    _measure_answer(window, "#groups button[data-sort=damage]", "click")
-    if window.locator("#groups th[aria-sort=descending]").count() == 0:
-        _measure_answer(window, "#groups button[data-sort=damage]", "click")
+    """The largest group, which has the most downtime too."""
+    heading = "#groups th[aria-sort=descending] button[data-sort=downtime]"
+    while window.locator(heading).count() == 0:
+        _measure_answer(window, "#groups button[data-sort=downtime]", "click")
     link = "#groups tbody tr:first-child a"
     window.hover(link)  # as every pointer does, and then somebody presses
     window.wait_for_timeout(PRESS)
-    return [_measure_answer(window, link, "click", awaited="#group:not([hidden])")]
-
-
-def _zoom(window: Page) -> Sequence[float]:
+    took = [_measure_answer(window, link, "click", awaited="#group:not([hidden])")]
     window.wait_for_timeout(REST)
-    return [_measure_answer(window, *each) for each in ZOOMED]
-
-
-def _next(window: Page) -> Sequence[float]:
-    return [_measure_answer(window, "#next", "click")]
+    return took
 
 
 def _back(window: Page) -> Sequence[float]:
-    return [_measure_answer(window, "#back", "click", awaited="#list:not([hidden])")]
+    return [_measure_answer(window, "#back", "click", awaited="#overview:not([hidden])")]
 
 
 _INTERACTIONS: Mapping[str, Interaction] = {
     "sort": _sort,
     "search": _search,
+    "filter and select a time range": _do(*FILTERED),
     "open the largest group": _open,
-    "zoom": _zoom,
-    "next fifty rebalances": _next,
-    "back to the list": _back,
+    "zoom and move": _do(*ZOOMED),
+    "show rebalances": _do(*PANEL),
+    "back to the overview": _back,
 }
-_OPEN_BAD = f"open a group of {BAD_PARTITIONS} partitions, {BAD_REBALANCES:,} rebalances"
 _OF_ONE_GROUP: Mapping[str, Interaction] = {
-    _OPEN_BAD: _open,
-    "zoom in it": _zoom,
+    "open": _open,
+    "zoom and move in": _do(*ZOOMED),
+    "show rebalances of": _do(*PANEL),
 }

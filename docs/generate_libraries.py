@@ -17,6 +17,7 @@ from rota.engine.history.client_settings import (
 )
 from rota.engine.history.facts import COOPERATIVE_STICKY, DEFAULT_SESSION_TIMEOUT
 
+NEWLINE = "\n"
 PAGE = Path(__file__).with_name("how-to") / "migrate.md"
 
 
@@ -35,15 +36,16 @@ def _lines() -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for name, one in CLIENT_LIBRARIES.items():
         if name != UNKNOWN_LIBRARY:
-            static = _code(one.group_instance_id()) or "not supported"
+            static = _code(one.static_id_setting()) or "not supported"
+            if one.static_since:
+                static += f" ({one.static_since})"
             session = _code(one.session_setting(DEFAULT_SESSION_TIMEOUT))
             yield f"| {one.name} | {_cooperative(one)} | {static} | {session} | {_broker(one)} |"
 
 
 def _code(setting: str | None) -> str:
-    """Returns the setting as code; its conditions in parentheses stay text."""
-    code, space, rest = (setting or "").partition(" (")
-    return f"`{code.replace(' and ', '` and `')}`{space}{rest}" if setting else ""
+    """Returns the setting as code, each of its lines alone."""
+    return " and ".join(f"`{line}`" for line in (setting or "").splitlines())
 
 
 def _cooperative(one: ClientLibrary) -> str:
@@ -61,7 +63,7 @@ def _broker(one: ClientLibrary) -> str:
     if way is None:
         return "not supported"
     broker = f"Kafka {MIN_BROKER_VERSION} or newer"
-    return f"{_code(way.settings_for('uniform'))}; {way.minimum_client}, {broker}"
+    return f"{_code(NEWLINE.join(way.settings_for('uniform')))}; {way.minimum_client}, {broker}"
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ def assign(  # noqa: PLR0913 (all but two are options)
     from rota.engine.assignors.sticky import TimeBudget, unlimited_budget  # noqa: PLC0415 (slow)
     from rota.engine.plan import plan_rebalance  # noqa: PLC0415 (slow)
 
-    # The engine has no clock of its own.
+    # the engine has no clock of its own.
     budget = unlimited_budget if budget_ms is None else TimeBudget(budget_ms, time.monotonic)
     return plan_rebalance(
         strategy, partitions, members, solver=solver, racks=racks, left=left, budget=budget

@@ -355,7 +355,6 @@ class Restarts:
         after = self.rebalances if self.kept else int(self.long.sum()) + 1
         then = 1.0 if self.kept else 0.1
         verdict = "keep" if self.kept else "change"
-        told = f"{self.group}: {self.rebalances} rebalances in 24 h; {down // 1_000} s of downtime"
         row = {
             "group": self.group,
             "verdict": verdict,
@@ -381,8 +380,6 @@ class Restarts:
             "revoked": revoked,
             "revoked_after": int(revoked * then),
             "libraries": ["java"],
-            "headline": f"{told}, {moved} moved; {least} moves were necessary.",
-            "steps": [] if self.kept else ["group.instance.id: a name of each member's own"],
             "happened": f"Rolling restarts caused {self.rebalances} rebalances in 24 h.",
             "to_do": "Keep range." if self.kept else "Use sticky static members.",
             "recommendation": "Keep range" if self.kept else "cooperative-sticky, static",

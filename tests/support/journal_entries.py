@@ -8,8 +8,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 
 from rota.engine.formats import journal
+from rota.engine.formats.journal_modern import RECORD_TYPES
 from rota.engine.formats.primitive import UUID_SIZE
-from rota.engine.model.consumer_group_entry import ConsumerGroupEntry
 from rota.engine.model.journal_entry import (
     ClassicEntry,
     JournalEntry,
@@ -17,16 +17,13 @@ from rota.engine.model.journal_entry import (
     OffsetCommitTombstone,
     UnparsedEntry,
 )
-from rota.engine.model.share_streams_entry import ShareGroupEntry, StreamsGroupEntry
 
 #: Fields of 64 bits, and those whose names end in one of these; all others have 32, states 8.
 WIDE = {"offset", "metadata_hash", "version", "timestamp"}
 #: Every class of entries that is read.
 ENTRY_TYPES = (
     *get_args(ClassicEntry),
-    *get_args(ConsumerGroupEntry),
-    *get_args(ShareGroupEntry),
-    *get_args(StreamsGroupEntry),
+    *(kind for record in RECORD_TYPES for kind in (record.saved, record.forgotten)),
 )
 
 

@@ -396,8 +396,8 @@ REPLAY = (
     Mutant(
         "the first epoch of a Kafka 4.1 is not taken for the first",
         "engine/history/rebalances.py",
-        "GroupType.CONSUMER: 2}",
-        "GroupType.CONSUMER: 1}",
+        "FIRST_GENERATION if is_classic else FIRST_EPOCH",
+        "FIRST_GENERATION if is_classic else FIRST_EPOCH - 1",
         CONSUMER,
     ),
     Mutant(

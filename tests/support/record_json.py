@@ -18,6 +18,7 @@ from rota.engine.model.consumer_group_entry import (
     CurrentMemberAssignmentTombstone,
     MemberMetadataEntry,
     MemberMetadataTombstone,
+    MemberRecord,
     PartitionMetadataEntry,
     PartitionMetadataTombstone,
     RegularExpressionEntry,
@@ -63,7 +64,7 @@ KEYS: dict[type, tuple[int, dict[str, str]]] = {
             (
                 number,
                 (getattr(other, f"{name}Entry"), getattr(other, f"{name}Tombstone")),
-                MEMBER if issubclass(getattr(other, f"{name}Entry"), other.MemberRecord) else GROUP,
+                MEMBER if issubclass(getattr(other, f"{name}Entry"), MemberRecord) else GROUP,
             )
             for number, name in {
                 9: "SharePartitionMetadata",
@@ -156,14 +157,8 @@ def _(entry: ConsumerGroupMetadataEntry) -> Json:
     return {"epoch": entry.epoch, **tagged_json("metadataHash", entry.metadata_hash, 0)}
 
 
-@entry_json.register(PartitionMetadataEntry)
-@entry_json.register(other.SharePartitionMetadataEntry)
-@entry_json.register(other.StreamsPartitionMetadataEntry)
-def _(
-    entry: PartitionMetadataEntry
-    | other.SharePartitionMetadataEntry
-    | other.StreamsPartitionMetadataEntry,
-) -> Json:
+@entry_json.register
+def _(entry: PartitionMetadataEntry) -> Json:
     return {
         "topics": [
             {
@@ -205,23 +200,16 @@ def _(entry: MemberMetadataEntry) -> Json:
     }
 
 
-@entry_json.register(TargetAssignmentMetadataEntry)
-@entry_json.register(other.ShareTargetAssignmentMetadataEntry)
-@entry_json.register(other.StreamsTargetAssignmentMetadataEntry)
-def _(
-    entry: TargetAssignmentMetadataEntry
-    | other.ShareTargetAssignmentMetadataEntry
-    | other.StreamsTargetAssignmentMetadataEntry,
-) -> Json:
+@entry_json.register
+def _(entry: TargetAssignmentMetadataEntry) -> Json:
     return {
         "assignmentEpoch": entry.epoch,
         **tagged_json("assignmentTimestamp", entry.timestamp, 0),
     }
 
 
-@entry_json.register(TargetAssignmentMemberEntry)
-@entry_json.register(other.ShareTargetAssignmentMemberEntry)
-def _(entry: TargetAssignmentMemberEntry | other.ShareTargetAssignmentMemberEntry) -> Json:
+@entry_json.register
+def _(entry: TargetAssignmentMemberEntry) -> Json:
     return {"topicPartitions": fields_json(entry.topics, TOPIC_PARTITIONS)}
 
 
@@ -275,7 +263,6 @@ VALUES: dict[type, Fields] = {
         "clientHost": "client_host",
         "subscribedTopicNames": "topics",
     },
-    other.ShareGroupMetadataEntry: {"epoch": "epoch", "metadataHash": "metadata_hash"},
     other.ShareCurrentMemberAssignmentEntry: {
         "memberEpoch": "epoch",
         "previousMemberEpoch": "previous_epoch",
@@ -376,3 +363,8 @@ def _(entry: other.StreamsGroupMetadataEntry) -> Json:
         **tagged_json("validatedTopologyEpoch", entry.validated_topology_epoch, -1),
         **tagged_json("lastAssignmentConfigs", fields_json(entry.configs, KEY_VALUE), []),
     }
+
+
+@entry_json.register
+def _(entry: other.ShareGroupMetadataEntry) -> Json:
+    return {"epoch": entry.epoch, "metadataHash": entry.metadata_hash}

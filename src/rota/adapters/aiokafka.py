@@ -39,8 +39,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}: pip install 'rota[aiokafka]'") from error
 
-#: Version of subscriptions and assignments: the only one whose fields aiokafka has.
-PROTOCOL_VERSION = 0
+PROTOCOL_VERSION = 0  # version of subscriptions and assignments; aiokafka has no other
 
 
 def adapt(
@@ -48,10 +47,9 @@ def adapt(
     solver: str = "exact",
     budget_ms: int = DEFAULT_BUDGET_MS,
 ) -> list[AbstractPartitionAssignor]:
-    """Returns the value for ``partition_assignment_strategy``, in order of preference.
-
-    A strategy is a wire name, ``package.module:Class``, a Java class name, or a class or instance
-    of :class:`rota.Assignor`. Call this once for each consumer, because Sticky remembers the
+    """Returns the value for ``partition_assignment_strategy``, in order of preference. A strategy
+    is a wire name, ``package.module:Class``, a Java class name, or a class or instance of
+    :class:`rota.Assignor`. Call this once for each consumer, because Sticky remembers the
     partitions that its consumer owns.
     """
     budget = TimeBudget(budget_ms, time.monotonic)
@@ -66,10 +64,8 @@ def adapt(
 
 
 class _AdaptedAssignor(AbstractPartitionAssignor):
-    """The strategy of one consumer.
-
-    aiokafka's own strategies are classes with class methods, so that all consumers of a process
-    share Sticky's memory; aiokafka calls an object just as well.
+    """The strategy of one consumer. aiokafka's own strategies are classes with class methods, so
+    that all consumers of a process share Sticky's memory; aiokafka calls an object just as well.
     """
 
     name = "adapted"

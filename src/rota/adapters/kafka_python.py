@@ -50,10 +50,8 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}: pip install 'rota[kafka-python]'") from error
 
-#: kafka-python's class has no types.
-ClusterMetadata: TypeAlias = Any
-#: Version of subscriptions and assignments: the first with owned partitions, generation and rack.
-PROTOCOL_VERSION = 3
+ClusterMetadata: TypeAlias = Any  # kafka-python's class has no types
+PROTOCOL_VERSION = 3  # version of subscriptions and assignments; it has generation and rack
 
 
 def adapt(
@@ -77,7 +75,7 @@ def adapt(
     assignors = resolve_strategies(specs, solver=solver, budget=budget)
     protocol = common_protocol(assignors)
     if protocol is RebalanceProtocol.COOPERATIVE and len(assignors) > 1:
-        # The other strategies would claim nothing, and the partitions this member keeps would be
+        # the other strategies would claim nothing, and the partitions this member keeps would be
         # assigned twice.
         raise InputError(
             "kafka-python does not show a strategy the partitions that another one of the list "
@@ -98,8 +96,6 @@ def adapt(
 
 
 class _AdaptedAssignor(AbstractPartitionAssignor):
-    """The strategy of one consumer."""
-
     name = "adapted"
 
     def __init__(self, assignor: Assignor, protocol: RebalanceProtocol, rack: str | None) -> None:
@@ -114,7 +110,7 @@ class _AdaptedAssignor(AbstractPartitionAssignor):
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         names = sorted(topics)
-        # An eager member has given up all its partitions before it joins.
+        # an eager member has given up all its partitions before it joins.
         eager = self._protocol is RebalanceProtocol.EAGER
         owned = {} if eager else self._owned.by_topic()
         entry = ConsumerProtocolSubscription.TopicPartition

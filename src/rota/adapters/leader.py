@@ -15,7 +15,6 @@ T = TypeVar("T")
 
 
 def count_partitions(metadata: Any, group: Mapping[str, Subscription]) -> dict[str, int]:  # noqa: ANN401 a class of either library
-    """Returns the number of partitions of each topic to which a member subscribes."""
     topics = sorted({topic for subscription in group.values() for topic in subscription.topics})
     return {topic: len(metadata.partitions_for_topic(topic) or ()) for topic in topics}
 
@@ -26,10 +25,7 @@ def assign_as_leader(
     group: Mapping[str, Subscription],
     encode: Callable[[list[tuple[str, list[int]]], bytes | None], T],
 ) -> dict[str, T]:
-    """Computes every member's assignment, checks the rules, and logs the strategy's notes.
-
-    :param encode: makes the library's assignment from partitions and user data
-    """
+    """Also checks the rules and logs notes. ``encode`` makes the library's assignment."""
     checked = assign_checked(assignor, cluster, GroupSubscription(group))
     for note in checked.notes:
         LOGGER.warning("strategy %s: %s", assignor.name, note)

@@ -27,8 +27,7 @@ from rota.engine.model.config import (
 )
 from rota.errors import InputError
 
-#: Kafka's names, and values as text, numbers or booleans.
-ConfigInput: TypeAlias = Mapping[str, object]
+ConfigInput: TypeAlias = Mapping[str, object]  # Kafka's names; values: text, numbers, booleans
 ADVERTISED_LISTENERS = "advertised.listeners"
 _SYNONYMS = {"broker.id": "node.id"}
 
@@ -177,10 +176,8 @@ class ConfigSynonym:
 class ConfigEntry:
     name: str
     key: ConfigKey
-    #: None: the broker has no value under this name, but one under another.
-    value: str | None
-    #: Best first; the value is that of the first synonym, if there is one.
-    synonyms: tuple[ConfigSynonym, ...]
+    value: str | None  # None: the broker has no value under this name, but one under another
+    synonyms: tuple[ConfigSynonym, ...]  # best first; the first one's value holds
     read_only: bool
 
     @property

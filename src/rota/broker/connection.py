@@ -33,12 +33,10 @@ if TYPE_CHECKING:
 
 #: The largest request before its client has logged in (``sasl.server.max.receive.size``).
 MAX_REQUEST_BEFORE_LOGIN = 512 * 1024
-LOGIN_TIMEOUT = 30.0
-#: Bytes of a response that the transport gets at a time, so that it copies little.
-WRITE_CHUNK = 256 * 1024
+LOGIN_TIMEOUT = 30.0  # seconds to log in
+WRITE_CHUNK = 256 * 1024  # bytes that the transport gets at a time, so that it copies little
 WRITE_LOW_WATER = 64 * 1024
-#: Seconds that a response may take after its client has closed its side.
-HALF_CLOSED_TIMEOUT = 5.0
+HALF_CLOSED_TIMEOUT = 5.0  # seconds that a response may take after its client has closed its side
 EMPTY_VIEW = memoryview(b"")
 TRANSPORT_KEEPS_VIEW = sys.version_info >= (3, 12)
 
@@ -48,12 +46,10 @@ class ServerConnection(asyncio.BufferedProtocol):
     _server: Server
     id: ConnectionId
     peer: str = "?"
-    #: Loop time of the last read or write; set by the server.
-    last_activity: float = 0.0
+    last_activity: float = 0.0  # loop time of the last read or write; set by the server
     request_in_flight: bool = False
     _request_bytes: int = 0
-    #: Memory for requests; set by the :class:`RequestMemoryPool`.
-    reserved_bytes: int = 0
+    reserved_bytes: int = 0  # memory for requests; set by the :class:`RequestMemoryPool`
     received_bytes: int = 0
     _transport: asyncio.Transport = field(init=False)
     _frames: FrameReader = field(init=False)
@@ -61,14 +57,11 @@ class ServerConnection(asyncio.BufferedProtocol):
     _handshake_timer: asyncio.TimerHandle | None = None
     _login_timer: asyncio.TimerHandle | None = None
     _authenticated: bool = False
-    #: The part of the response that the transport did not get yet.
-    _unwritten: memoryview = EMPTY_VIEW
-    #: The response is kept whole until the transport has all of it.
-    unsent_bytes: int = 0
+    _unwritten: memoryview = EMPTY_VIEW  # response bytes that the transport did not get yet
+    unsent_bytes: int = 0  # the response is kept whole until the transport has all of it
     _write_paused: bool = False
     _read_paused: bool = False
-    #: The next request waits until other clients have read their responses.
-    _must_wait: bool = False
+    _must_wait: bool = False  # the next request waits until other clients have read their responses
     _next_frame_scheduled: bool = False
     _eof: bool = False
     _closing: bool = False
@@ -325,16 +318,11 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.close()
 
 
-#: Bytes for requests that are being received, or for one of the largest size.
-MAX_REQUEST_MEMORY = 512 << 20
-#: Bytes of a read while the memory is exhausted: enough for most requests.
-SMALL_READ = 16 * 1024
-#: Seconds in which a request must progress while others wait for its memory.
-STALLED_REQUEST_TIMEOUT = 5.0
-#: Seconds in which a request must progress in any case; clients give up after as long.
-SLOW_REQUEST_TIMEOUT = 30.0
-#: The least progress in that time; even a slow network brings it.
-MIN_PROGRESS_BYTES = 64 * 1024
+MAX_REQUEST_MEMORY = 512 << 20  # bytes of requests in reception, or one of the largest size
+SMALL_READ = 16 * 1024  # bytes of a read while the memory is exhausted: enough for most requests
+STALLED_REQUEST_TIMEOUT = 5.0  # seconds to make progress while others wait for the memory
+SLOW_REQUEST_TIMEOUT = 30.0  # seconds to make progress in any case; clients wait as long
+MIN_PROGRESS_BYTES = 64 * 1024  # the least progress in that time; even a slow network brings it
 
 
 @dataclass(slots=True)
@@ -426,8 +414,7 @@ class RequestMemoryPool:
             self._schedule_check()
 
 
-#: Seconds a client may take for its handshake, as Kafka's clients give a connection.
-TLS_HANDSHAKE_TIMEOUT = 10.0
+TLS_HANDSHAKE_TIMEOUT = 10.0  # seconds for a client's handshake, as Kafka's clients wait
 PEM_CERTIFICATE, PEM_KEY = b"-BEGIN CERTIFICATE-", b" KEY-----"
 
 _TLS_ERRORS = {

@@ -25,16 +25,13 @@ from rota.errors import Code, FormatError, InputError, Refused, TimedOut
 
 T = TypeVar("T")
 
-#: A key, a value or a header's value; text is encoded as UTF-8.
-RecordData: TypeAlias = bytes | str | None
+RecordData: TypeAlias = bytes | str | None  # key, value or a header's value; text becomes UTF-8
 RecordHeaders: TypeAlias = Mapping[str, RecordData] | Iterable[tuple[str, RecordData]]
 EncodedHeaders: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
-#: Seconds that the ``wait_for_...`` methods wait by default.
-DEFAULT_TIMEOUT = 10.0
+DEFAULT_TIMEOUT = 10.0  # seconds that the ``wait_for_...`` methods wait by default
 POLL_INTERVAL = 0.005
 READ_BYTES = 1 << 20
-#: Upper bound for a record without key and value, or a header without its name and value.
-RECORD_OVERHEAD_BYTES = 40
+RECORD_OVERHEAD_BYTES = 40  # upper bound of a record without key and value, or a bare header
 
 
 class Record(NamedTuple):
@@ -43,8 +40,7 @@ class Record(NamedTuple):
     topic: str
     partition: int
     offset: int
-    #: Milliseconds since 1970.
-    timestamp: int
+    timestamp: int  # milliseconds since 1970
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
@@ -58,8 +54,7 @@ class GroupMember:
     group_instance_id: str | None
     client_id: str
     host: str
-    #: Subscribed topics; known while the group is stable.
-    topics: tuple[str, ...]
+    topics: tuple[str, ...]  # subscribed topics; known while the group is stable
     partitions: tuple[TopicPartition, ...]
 
 
@@ -71,12 +66,9 @@ class Group:
     #: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable``, or ``Dead`` for a
     #: group that does not exist.
     state: str
-    #: Name of the strategy that the members agreed on; empty unless the group is stable.
-    strategy: str
-    #: 0 before the first rebalance.
-    generation: int
-    #: Member id of the leader.
-    leader: str | None
+    strategy: str  # the strategy that the members agreed on; empty unless the group is stable
+    generation: int  # 0 before the first rebalance
+    leader: str | None  # member id of the leader
     members: tuple[GroupMember, ...]
 
 
@@ -238,9 +230,7 @@ class BrokerControl:
         return self._call(_group_states)
 
     def group(self, name: str) -> Group:
-        """Returns a group as its coordinator sees it; one that does not exist is ``Dead``, as in
-        Kafka.
-        """
+        """Returns a group as its coordinator sees it; ``Dead`` if it does not exist."""
         return self._call(lambda node, now: _describe_group(node, name, now))
 
     def wait_for_group(self, name: str, members: int, *, timeout: float = DEFAULT_TIMEOUT) -> Group:
@@ -263,9 +253,7 @@ class BrokerControl:
         return self._poll(check, timeout)
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
-        """Returns a group's committed offsets by partition; raises Refused if its journal is
-        damaged.
-        """
+        """Returns a group's committed offsets; raises Refused if its journal is damaged."""
         result = self._call(lambda node, now: node.context.groups.fetch_offsets(group, now))
         if result.code:
             raise Refused(result.code, f"the offsets of group {group!r}: {result.code.name}")

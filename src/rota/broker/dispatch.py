@@ -30,8 +30,7 @@ from rota.protocol.schemas import ResponseT
 @dataclass(slots=True)
 class SaslLogin:
     mechanism: str
-    #: None once the login is complete.
-    exchange: SaslServer | None
+    exchange: SaslServer | None  # None once the login is complete
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,12 +38,10 @@ class ClientSession:
     connection: ConnectionId
     host: str
     client_id: str = ""
-    #: Name and version of the client library, from ApiVersions 3 on.
-    software: str = ""
+    software: str = ""  # name and version of the client library, from ApiVersions 3 on
     user: str | None = None
     login: SaslLogin | None = None
-    #: Handles a login before Kafka 1.0, whose frames have no header; returns the response, or
-    #: raises Refused.
+    #: Answers a login before Kafka 1.0, whose frames have no header, or raises Refused.
     raw_frame_handler: Callable[[bytes], bytes] | None = None
     on_disconnect: Callable[[], None] | None = None
 
@@ -63,7 +60,7 @@ class ServerRequest(Generic[RequestT_co]):
     client: ClientSession
     body: RequestT_co
     now: int
-    size: int
+    size: int  # bytes of the frame
     write_response: Callable[[Message | None], None] = field(repr=False)
     #: Closes the connection in place of a response; the reason is logged.
     drop_connection: Callable[[str], None] = field(repr=False)
@@ -91,8 +88,7 @@ class ServerRequest(Generic[RequestT_co]):
         return Code.KAFKA_STORAGE_ERROR, str(error)
 
 
-#: For code that passes requests on without reading their fields.
-AnyRequest: TypeAlias = ServerRequest[Any]
+AnyRequest: TypeAlias = ServerRequest[Any]  # for code that only passes requests on
 
 #: With this many bytes of responses in an event, waiting requests are resumed in the next.
 MAX_RESPONSE_BYTES_PER_EVENT = 1 << 20
@@ -112,11 +108,9 @@ class HandlerContext:
         default_factory=OrderedDict
     )
     advertised_versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    #: None: clients do not log in.
-    users: Users | None = None
+    users: Users | None = None  # None: clients do not log in
     mechanisms: tuple[Mechanism, ...] = tuple(Mechanism)
-    #: Returns unguessable printable text, for SASL; needed with users.
-    new_nonce: Callable[[], str] | None = None
+    new_nonce: Callable[[], str] | None = None  # makes unguessable text for SASL
 
 
 def make_error_response(request: AnyRequest, code: Code) -> Message:
@@ -136,11 +130,9 @@ class Handler(Generic[RequestT]):
     min_version: int
     max_version: int
     handle: Callable[[ServerRequest[RequestT]], None]
-    #: Returns the response with this error wherever the schema has a field for one; None: no
-    #: response.
+    #: Makes the response with this error in every field for one; None: the request gets none.
     error_response: Callable[[ServerRequest[RequestT], Code], Message | None] = make_error_response
-    #: The lowest advertised version, if lower versions are handled too.
-    advertised_from: int | None = None
+    advertised_from: int | None = None  # the lowest advertised version, if lower ones work too
 
     @property
     def api(self) -> Api:

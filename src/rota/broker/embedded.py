@@ -40,8 +40,7 @@ from rota.protocol.sasl import Mechanism
 
 T = TypeVar("T")
 TlsArgument: TypeAlias = ssl.SSLContext | tuple[str | Path, ...] | list[str | Path] | str | Path
-#: Seconds that a broker has to stop. A broker with thousands of partitions writes for a while.
-STOP_TIMEOUT = 60.0
+STOP_TIMEOUT = 60.0  # seconds to stop: with thousands of partitions a broker writes long
 
 
 class Broker(BrokerControl):
@@ -161,9 +160,7 @@ class Broker(BrokerControl):
         self._stop(keep=False)
 
     def restart(self) -> None:
-        """Stops the broker and starts it again, with the same port and all stored data. Raises
-        TimedOut as :meth:`stop` does.
-        """
+        """Restarts the broker with the same port and stored data; raises as :meth:`stop` does."""
         if self._thread is None:
             raise _not_running_error()
         self._stop(keep=True)

@@ -13,8 +13,7 @@ from typing import NewType, TypeAlias
 
 from rota.engine.formats.buffer import Bytes
 
-#: Assigned by the server, never twice.
-ConnectionId = NewType("ConnectionId", int)
+ConnectionId = NewType("ConnectionId", int)  # assigned by the server, never twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +70,7 @@ class CloseConnection:
 
 @dataclass(frozen=True, slots=True)
 class WriteLogLine:
-    #: As in :mod:`logging`.
-    level: int
+    level: int  # as in :mod:`logging`
     text: str
 
 

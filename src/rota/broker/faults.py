@@ -21,15 +21,11 @@ EnumT = TypeVar("EnumT", bound=enum.IntEnum)
 @dataclass(slots=True)
 class InjectedFault:
     api: Api
-    #: Number of requests; None: all until the fault is cleared.
-    remaining: int | None
+    remaining: int | None  # number of requests; None: all until the fault is cleared
     client_id: str | None
-    #: Milliseconds.
-    delay: int = 0
-    #: The error of the response; the request is not handled.
-    code: Code | None = None
-    #: The request is handled, and the connection is closed in place of a response.
-    drop_response: bool = False
+    delay: int = 0  # milliseconds
+    code: Code | None = None  # the error of the response; the request is not handled
+    drop_response: bool = False  # the request is handled, then the connection is closed
     triggered: bool = False
 
 

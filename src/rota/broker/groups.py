@@ -59,8 +59,7 @@ from rota.engine.model.response import (
 from rota.engine.model.text import CONSUMER_OFFSETS_TOPIC
 from rota.errors import Code, DiskError, FormatError, InputError, Refused
 
-#: Milliseconds until a journal partition that was moved away is loaded again by itself.
-MOVED_TIMEOUT = 10_000
+MOVED_TIMEOUT = 10_000  # milliseconds until a moved journal partition is loaded again
 OnResponse: TypeAlias = Callable[[GroupResponse], None]
 ResultT = TypeVar("ResultT", bound=GroupResponse)
 
@@ -69,8 +68,7 @@ ResultT = TypeVar("ResultT", bound=GroupResponse)
 class CoordinatorShard:
     number: int
     coordinator: Coordinator
-    #: The partition was unloaded; the next FindCoordinator loads it again.
-    moved: bool = False
+    moved: bool = False  # the partition was unloaded; the next FindCoordinator loads it again
     append_error: str = ""
 
 
@@ -381,9 +379,8 @@ class ReplayResult:
 
 
 def replay_journal(log: JournalLog, apply_entry: ApplyEntry) -> ReplayResult:
-    """Calls ``apply_entry`` with every entry of a journal partition, oldest first.
-
-    Leaves out commits that are followed by another commit of the same partition, and the entries of
+    """Calls ``apply_entry`` with every entry of a journal partition, oldest first. Leaves out
+    commits that are followed by another commit of the same partition, and the entries of
     transactions that were aborted or have no end: the broker has no transactions to end them.
     Raises Refused for a damaged batch.
     """

@@ -31,16 +31,13 @@ class StorageContext:
     config: BrokerConfig
     defaults: TopicConfig
     timers: Timers
-    #: Returns 16 bytes, different at each call.
-    new_id: Callable[[], bytes]
+    new_id: Callable[[], bytes]  # returns 16 bytes, different at each call
     report: Report
 
 
 PartitionLogs: TypeAlias = Callable[[], Iterable[tuple[str, int, Log]]]
-#: Milliseconds between the removals of two deleted files.
-REMOVAL_PAUSE_MS = 10
-#: Milliseconds between two steps of a compaction, which take a few each.
-COMPACTION_PAUSE_MS = 10
+REMOVAL_PAUSE_MS = 10  # milliseconds between the removals of two deleted files
+COMPACTION_PAUSE_MS = 10  # milliseconds between two steps of a compaction, which take a few each
 
 
 class LogCleaner:

@@ -26,20 +26,14 @@ from rota.errors import InputError, Unreachable
 from rota.protocol.frames import RECEIVE_BUFFER_BYTES
 
 BACKLOG = 1_024
-#: Seconds to send the last responses at a shutdown.
-DRAIN_TIMEOUT = 1.0
-#: With this many unsent bytes over all connections, no further request is handled.
-MAX_UNSENT_BYTES = 256 << 20
+DRAIN_TIMEOUT = 1.0  # seconds to send the last responses at a shutdown
+MAX_UNSENT_BYTES = 256 << 20  # unsent bytes of all connections that stop further requests
 #: With this many unsent bytes, no Fetch is resumed; other requests are still handled.
 FETCH_UNSENT_LIMIT = MAX_UNSENT_BYTES // 2
-#: Seconds without a byte read, after which a client may be closed while others wait.
-STALLED_CLIENT_TIMEOUT = 5.0
-#: Runs of a periodic timer in one :meth:`Server.advance`.
-PERIODIC_RUNS_PER_ADVANCE = 200
-#: Rounds of the loop until a connection that was just accepted is refused and closed.
-SETTLE_ROUNDS = 4
-#: An event loop cannot wait much longer than a day.
-MAX_TIMER_SECONDS = 86_400.0
+STALLED_CLIENT_TIMEOUT = 5.0  # seconds without a read byte before a client may be closed
+PERIODIC_RUNS_PER_ADVANCE = 200  # runs of a periodic timer in one :meth:`Server.advance`
+SETTLE_ROUNDS = 4  # rounds of the loop until a connection just accepted is refused and closed
+MAX_TIMER_SECONDS = 86_400.0  # an event loop cannot wait much longer than a day
 LOGGER = logging.getLogger("rota.broker")
 
 
@@ -334,8 +328,7 @@ def _carry_out_command(
             assert_never(command)
 
 
-#: Seconds in which a line is logged only once.
-REPEAT_PERIOD = 60.0
+REPEAT_PERIOD = 60.0  # seconds in which a line is logged only once
 MAX_REMEMBERED_LINES = 1_000
 
 

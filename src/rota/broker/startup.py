@@ -207,7 +207,7 @@ def open_topics(context: StorageContext, now: int) -> Topics:
         for log in topic.logs:
             for producer_id, _ in log.producers:
                 context.folder.catalog.skip_producer_ids_through(producer_id)
-    # A log that was cut or made anew ends before its old recovery point: after a crash, the next
+    # a log that was cut or made anew ends before its old recovery point: after a crash, the next
     # records there would seem to be synced.
     topics.log_manager.save_checkpoints()
     topics.log_manager.start(now)

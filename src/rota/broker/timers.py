@@ -79,10 +79,8 @@ class Timers:
         return active is not None and active[1] == entry[1]
 
 
-#: If the machine's clock is ahead by more milliseconds, one of the clocks is wrong.
-MAX_DRIFT_MS = 1_000
-#: Milliseconds that the machine's clock must stay ahead until the broker follows it.
-DRIFT_CONFIRMATION_MS = 5_000
+MAX_DRIFT_MS = 1_000  # milliseconds; if the machine's clock is ahead by more, one is wrong
+DRIFT_CONFIRMATION_MS = 5_000  # milliseconds that the clock stays ahead before it is followed
 
 
 def steady_seconds() -> float:

@@ -50,18 +50,15 @@ PARTITION_FILE = re.compile(
 
 #: Limit of partitions of a topic, and of partitions that one request creates; each is a folder.
 MAX_TOPIC_PARTITIONS = 10_000
-#: Limit of topics that one request creates: meanwhile no other request is served.
-MAX_TOPICS_PER_REQUEST = 2_000
+MAX_TOPICS_PER_REQUEST = 2_000  # most topics that a request creates: others wait meanwhile
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Topic:
     name: str
     id: bytes
-    #: Its own configs: Kafka's keys, and unparsed values.
-    overrides: Mapping[str, str]
-    #: With the broker's defaults.
-    config: TopicConfig
+    overrides: Mapping[str, str]  # its own configs: Kafka's keys, and unparsed values
+    config: TopicConfig  # with the broker's defaults
     logs: list[Log]
 
     @property
@@ -476,8 +473,7 @@ class TopicChange:
     """A prepared change of a topic that is not in the catalogue yet."""
 
     topic: Topic
-    #: The new entry of the catalogue; None: the topic is removed from it.
-    entry: TopicEntry | None
+    entry: TopicEntry | None  # the new entry of the catalogue; None: the topic is removed from it
     undo: Callable[[], None]
     done: Callable[[], None]
 

@@ -143,11 +143,10 @@ def _describe_location(args: argparse.Namespace, broker: Broker) -> str:
 
 @contextmanager
 def _catch_sigterm() -> Iterator[Callable[[float], bool]]:
-    """Yields a function that waits some seconds for SIGTERM, and returns whether it came.
-
-    A SIGTERM while the broker starts counts too. A threading.Event would not do: Python can run the
-    signal handler while Event.wait() holds the Event's lock, and Event.set() in the handler would
-    then wait for that lock forever. SimpleQueue.put() of CPython is safe in a signal handler.
+    """Yields a function that waits some seconds for SIGTERM, and returns whether it came. A SIGTERM
+    while the broker starts counts too. A threading.Event would not do: Python can run the signal
+    handler while Event.wait() holds the Event's lock, and Event.set() in the handler would then
+    wait for that lock forever. SimpleQueue.put() of CPython is safe in a signal handler.
     """
     signals: SimpleQueue[int] = SimpleQueue()
 

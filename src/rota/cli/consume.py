@@ -1,7 +1,4 @@
-"""``rota consume``: prints the records of topics as lines, and commits the printed records.
-
-The flags; consume_records.py does the work.
-"""
+"""``rota consume``: prints and commits the records of topics; consume_records.py does the work."""
 
 from __future__ import annotations
 
@@ -115,10 +112,8 @@ class StartPosition(NamedTuple):
     """Where to start reading: the beginning, an offset or a time; without any of them, the end."""
 
     from_beginning: bool = False
-    #: Negative: counted from the end.
-    offset: int | None = None
-    #: Milliseconds since 1970.
-    time: int | None = None
+    offset: int | None = None  # negative: counted from the end
+    time: int | None = None  # milliseconds since 1970
 
 
 def _parse_start(text: str) -> StartPosition:

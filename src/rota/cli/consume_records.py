@@ -1,8 +1,7 @@
 """Reads the records of ``rota consume``, prints them, and commits the printed records.
 
-The JSON form of a record is here too, in both directions: ``rota produce --json`` reads the lines
-that ``rota consume --json`` writes. Bytes that are UTF-8 are written as text; other bytes are
-written as base64 under a name that ends in ``_base64``. Reading a line back gives the same bytes.
+``rota produce --json`` reads the lines that ``rota consume --json`` writes. UTF-8 is written as
+text, other bytes as base64 under a name that ends in ``_base64``.
 """
 
 from __future__ import annotations
@@ -50,12 +49,10 @@ if TYPE_CHECKING:
 
     from rota.consumer.records import ConsumerRecord, Records
 
-#: Seconds until the first assignment of a group.
-FIRST_ASSIGNMENT_TIMEOUT = 60.0
+FIRST_ASSIGNMENT_TIMEOUT = 60.0  # seconds until the first assignment of a group
 MAX_POLL_WAIT = 1.0
 
-#: Seconds for the last commit, and then for leaving the group: Ctrl-C should not wait for a broker
-#: that is gone.
+#: Seconds for the last commit, and then for leaving the group: Ctrl-C should not wait for long.
 LAST_COMMIT_TIMEOUT = CLOSE_TIMEOUT = 5.0
 
 #: Milliseconds between commits: the default, and the lower bound of ``auto.commit.interval.ms``.
@@ -190,8 +187,6 @@ class RecordPrinter(RebalanceListener):
         self._schedule_commit()
         self._format_line = record_json_line if args.json else partial(format_line, args)
 
-    # Subscription and assignment
-
     def subscribe_or_assign(self) -> None:
         """Subscribes, or assigns partitions and seeks to their start; raises UnknownTopic."""
         args, consumer = self.args, self.consumer
@@ -223,13 +218,11 @@ class RecordPrinter(RebalanceListener):
             self.total = left if self.total is None else min(left, self.total)
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Begins to count ``--timeout``."""
         self._last_record_at = time.monotonic()
         if not self.args.quiet:
             print_notice(f"assigned: {format_partitions(Partitions.of(partitions))}")
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commits while the partitions are still assigned."""
         try:
             self.commit()
         except GroupError as error:  # the member stays in the group
@@ -245,8 +238,6 @@ class RecordPrinter(RebalanceListener):
             self._printed_offsets.pop(each, None)
         names = format_partitions(Partitions.of(partitions))
         print_notice(f"lost: {names}: records since the last commit will be read again")
-
-    # Reading
 
     def read_until_end(self) -> None:
         begun = time.monotonic()
@@ -309,8 +300,6 @@ class RecordPrinter(RebalanceListener):
         self.consumer.pause(*finished)
         for each in finished:
             del ends[each]
-
-    # Commits
 
     def _schedule_commit(self) -> None:
         if self._commit_every is not None:
@@ -444,8 +433,7 @@ def _json_field(name: str, value: object) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerRecord:
-    #: None: the command's ``--topic``.
-    topic: str | None
+    topic: str | None  # None: the command's ``--topic``
     partition: int | None = None
     timestamp: int | None = None
     key: bytes | None = None

@@ -1,7 +1,6 @@
 """Flags that several commands have: the cluster to connect to, its settings, and timeouts.
 
-:func:`run_with_admin` connects to that cluster and runs one coroutine with an admin client. Imports
-are inside functions: ``--help`` should load neither rich nor a client.
+Imports are inside functions: ``--help`` should load neither rich nor a client.
 """
 
 from __future__ import annotations
@@ -24,14 +23,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DEFAULT_TIMEOUT = 30.0
-#: Seconds for the first response, so that a wrong address is reported soon.
-CONNECT_TIMEOUT = 10.0
+CONNECT_TIMEOUT = 10.0  # seconds for the first response, so that a wrong address is reported soon
 #: Defaults that the file and the flags override.
 DEFAULT_SETTINGS = {"client.id": "rota", "socket.connection.setup.timeout.ms": 5_000}
-#: Name of the input ``-`` in messages.
 STANDARD_INPUT = "standard input"
-#: A function that adds one flag to a parser; :func:`flag_adder` returns it.
-AddFlag: TypeAlias = Callable[..., None]
+AddFlag: TypeAlias = Callable[..., None]  # adds one flag to a parser: :func:`flag_adder`
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -61,10 +57,9 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def flag_adder(parser: argparse._ActionsContainer, title: str | None = None) -> AddFlag:
-    """Returns a function that adds a flag to the parser, or to a new group with this title.
-
-    The form is that of the help: ``--group NAME`` takes a value, ``--json`` is a switch, and
-    ``files FILE`` is an argument without a flag. A repeated flag collects its values in a list.
+    """Returns a function that adds a flag to the parser, or to a new group with this title. The
+    form is that of the help: ``--group NAME`` takes a value, ``--json`` is a switch, and ``files
+    FILE`` is an argument without a flag. A repeated flag collects its values in a list.
     """
     target = parser if title is None else parser.add_argument_group(title)
 
@@ -249,7 +244,6 @@ def run_with_admin(args: argparse.Namespace, function: Callable[[Admin], Awaitab
 
 
 def split_names(values: Iterable[str] | None) -> list[str]:
-    """Splits the values of a repeated flag at commas."""
     return [name.strip() for names in values or () for name in names.split(",")]
 
 

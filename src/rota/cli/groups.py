@@ -1,7 +1,4 @@
-"""``rota groups``: lists and describes the groups of a cluster, and shows their lag.
-
-groups_change.py has the commands that change a group.
-"""
+"""``rota groups``: lists groups, describes them, shows their lag; groups_change.py changes them."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from rota.cli.render import (
     print_table,
     select_attributes,
 )
-from rota.client.group_description import (
+from rota.client.admin import (
     CLASSIC,
     PREPARING_REBALANCE,
     GroupDescription,
@@ -66,8 +63,7 @@ examples:
 
 """
 
-#: Options that can lead to exit code 1.
-LIMITS = ("--fail-on",)
+LIMITS = ("--fail-on",)  # options that can lead to exit code 1
 #: The states in the second line occur only if the broker assigns.
 GROUP_STATES = (
     *("Stable", "Empty", "PreparingRebalance", "CompletingRebalance", "Dead"),
@@ -153,11 +149,8 @@ def _parse_lag_limit(text: str) -> LagLimit:
 
 @dataclass(frozen=True, slots=True)
 class GroupLags:
-    """A group and its lag in each partition."""
-
     group: GroupDescription
     partitions: Sequence[PartitionLag]
-    #: The partitions whose lag in time exceeds the limit.
     late: Sequence[TopicPartition]
 
     @property
@@ -170,13 +163,11 @@ class GroupLags:
 
     @property
     def age_ms(self) -> int | None:
-        """The age of the oldest unread record; None if it is unknown."""
         ages = [each.age_ms for each in self.partitions if each.age_ms is not None]
         return max(ages, default=0 if self.lag == 0 else None)
 
     @property
     def uncommitted_records(self) -> int:
-        """The number of records in partitions without a committed offset."""
         return sum(each.uncommitted for each in self.partitions)
 
     @property
@@ -186,11 +177,8 @@ class GroupLags:
 
     @property
     def worst(self) -> PartitionLag | None:
-        """The partition with the largest lag; None if there is no lag."""
-        lags = [
-            (each.lag, each) for each in self.partitions if each.lag is not None and each.lag > 0
-        ]
-        return max(lags, key=lambda pair: pair[0], default=(0, None))[1]
+        lagging = (each for each in self.partitions if each.lag is not None and each.lag > 0)
+        return max(lagging, key=lambda each: each.lag or 0, default=None)
 
 
 def list_groups(args: argparse.Namespace) -> bool:
@@ -294,7 +282,6 @@ def _add_leaders(args: argparse.Namespace, rows: list[GroupLags]) -> list[GroupL
 
 
 def show_lag(args: argparse.Namespace) -> bool:
-    """Prints groups by their lag; true if one exceeds the limit."""
     listing, rows = _fetch_lags(args)
     rows = [row for row in rows if row.partitions or args.groups]
     rows.sort(key=lambda row: (-(row.lag or 0) - row.uncommitted_records, row.group.group))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 from rota.cli import flags
 from rota.cli.flags import run_with_admin
 from rota.cli.render import print_json, print_lines, print_notice, print_table
-from rota.client.group_description import (
+from rota.client.admin import (
     STATES_WITHOUT_MEMBERS,
     GroupDescription,
     short_member_names,
@@ -112,7 +112,6 @@ def _parse_offset(text: str) -> int:
 
 
 def reset_offsets(args: argparse.Namespace) -> bool:
-    """Prints the new offsets of a group; with ``--execute`` it commits them."""
     target = _target_from_flags(args)
     executed = args.execute and not args.export
 
@@ -253,7 +252,6 @@ def _print_changes(group: str, changes: Sequence[OffsetChange]) -> None:
 
 
 def delete_groups(args: argparse.Namespace) -> bool:
-    """Prints the groups that would be deleted; with ``--execute`` it deletes them."""
     names = list(dict.fromkeys(args.groups))
 
     async def describe_and_delete(admin: Admin) -> list[tuple[GroupDescription, int]]:
@@ -283,7 +281,6 @@ def delete_groups(args: argparse.Namespace) -> bool:
 
 
 def delete_offsets(args: argparse.Namespace) -> bool:
-    """Prints the offsets that would be deleted; with ``--execute`` it deletes them."""
     if bool(args.topic) == args.all_topics:
         args.error("give --topic TOPIC or --all-topics")
     selected = parse_topic_flags(args.topic)
@@ -295,7 +292,8 @@ def delete_offsets(args: argparse.Namespace) -> bool:
         chosen = {
             partition: committed_offset.offset
             for partition, committed_offset in sorted(committed.items())
-            if args.all_topics or _is_selected(partition, selected)
+            for numbers in (selected.get(partition.topic, ()),)
+            if args.all_topics or numbers is None or partition.partition in numbers
         }
         if not chosen:
             topics = list_first_names(sorted({each.topic for each in committed})) or "nothing"
@@ -323,11 +321,6 @@ def delete_offsets(args: argparse.Namespace) -> bool:
     return False
 
 
-def _is_selected(each: TopicPartition, selected: Mapping[str, tuple[int, ...] | None]) -> bool:
-    numbers = selected.get(each.topic, ())
-    return numbers is None or each.partition in numbers
-
-
 @dataclass(frozen=True, slots=True)
 class NamedOffset:
     #: The start or end of the log, or the committed offset (the end if nothing is committed).
@@ -341,14 +334,12 @@ class ToOffset:
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    #: Added to the committed offset; may be negative.
-    by: int
+    by: int  # added to the committed offset; may be negative
 
 
 @dataclass(frozen=True, slots=True)
 class ToDatetime:
-    #: The first record of this time or later, in milliseconds since 1970.
-    at: int
+    at: int  # the first record of this time or later, in milliseconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,8 +354,7 @@ ResetTarget: TypeAlias = NamedOffset | ToOffset | ShiftBy | ToDatetime | FromFil
 class LogBounds:
     start: int
     end: int
-    #: The first offset at the requested time or later; None if there is no such record.
-    at_time: int | None = None
+    at_time: int | None = None  # first offset at the requested time or later; None: no record
 
 
 @dataclass(frozen=True, slots=True)

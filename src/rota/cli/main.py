@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import argparse
 
-#: Environment variable that prints the traceback of a bug.
-DEBUG_VARIABLE = "ROTA_DEBUG"
+DEBUG_VARIABLE = "ROTA_DEBUG"  # environment variable that prints the traceback of a bug
 
 
 class ExitCode(IntEnum):
-    """Exit codes, the same for every command."""
-
     DONE = 0
     LIMIT = 1
     USAGE = 2

@@ -70,14 +70,11 @@ the one in --from.
 
 """
 
-#: Options that can lead to exit code 1.
-LIMITS = ("--max-moves", "--max-downtime")
+LIMITS = ("--max-moves", "--max-downtime")  # options that can lead to exit code 1
 MAX_MEMBERS = 100_000
 MAX_INTEGER = 2**31 - 1
 
-#: The consumers whose leaders use a solver.
-SOLVER_CONSUMERS = {"exact": "Rota", "kafka": "Java"}
-#: Reason for the solver that the user chose.
+SOLVER_CONSUMERS = {"exact": "Rota", "kafka": "Java"}  # the consumers whose leaders use a solver
 GIVEN = "--solver"
 
 COMPARED_STRATEGIES = (
@@ -140,7 +137,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Prints the plan; true if a limit is exceeded."""
     import_from_working_directory([*(args.strategy or ()), *(args.origin or ())])
     if args.solver is not None:
         check_solver(args.solver)
@@ -557,7 +553,6 @@ def print_comparison(plans: Sequence[Plan], solver: str, timing_notes: Sequence[
 
 
 def print_solver_difference(plan: Plan, other: Plan) -> None:
-    """Prints how the plan of the other solver differs, if it does."""
     loads = render.format_loads(other.target_loads)
     solver = other.solver
     if solver and (other.moved, loads) != (plan.moved, render.format_loads(plan.target_loads)):

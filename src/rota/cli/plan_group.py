@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rota.cli.flags import run_with_admin, suggest_command
-from rota.client.group_description import (
+from rota.client.admin import (
     STABLE,
     STATES_WITHOUT_MEMBERS,
     GroupDescription,
@@ -45,8 +45,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """The topics and members of a group, and the members that have just left."""
-
     partitions: Mapping[str, int]
     racks: ReplicaRacks
     members: tuple[Member, ...]
@@ -147,7 +145,6 @@ class _CaseReader:
     def optional(
         self, expected: type[T], fields: Mapping[str, object], key: str, path: str
     ) -> T | None:
-        """Returns the value of a key; None if the object does not have the key, or has null."""
         value = fields.get(key)
         return None if value is None else self.expect(expected, value, f"{path}.{key}")
 
@@ -213,10 +210,8 @@ def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]
     return dict(pairs)
 
 
-#: Strategies that assign by the order of member ids.
-STRATEGIES_BY_MEMBER_ID = frozenset({"range", "roundrobin"})
-#: Seconds between two requests while the group is rebalancing.
-POLL_INTERVAL = 0.2
+STRATEGIES_BY_MEMBER_ID = frozenset({"range", "roundrobin"})  # they assign by member id
+POLL_INTERVAL = 0.2  # seconds between two requests while the group is rebalancing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +284,6 @@ class LiveGroup:
 
 
 def verb_of_plan(args: argparse.Namespace) -> str:
-    """Returns what the command does: with a limit it checks the plan."""
     return "plan" if args.max_moves is None and args.max_downtime is None else "check"
 
 

@@ -1,8 +1,4 @@
-"""Writes the records of ``rota produce`` with confluent-kafka, and waits until the cluster has
-stored them.
-
-:func:`librdkafka_settings` translates Kafka's names of producer settings into librdkafka's.
-"""
+"""Writes the records of ``rota produce`` with confluent-kafka, and waits until they are stored."""
 
 from __future__ import annotations
 
@@ -23,8 +19,7 @@ from confluent_kafka import Message as Delivered
 from rota.cli.consume_records import ESCAPES, ProducerRecord, parse_json_line
 from rota.cli.flags import CONNECT_TIMEOUT, notice_when_slow
 from rota.cli.render import print_notice
-from rota.client import security_config
-from rota.client.config import JAVA_PACKAGE, check_supported, parse_addresses
+from rota.client.config import JAVA_PACKAGE, check_supported, parse_addresses, read_security
 from rota.client.config_keys import CONSUMER_KEYS
 from rota.engine.model.config import (
     TLS_VERSIONS,
@@ -195,7 +190,6 @@ def _strip_details(error: KafkaError) -> str:
 
 PLAIN_SERIALIZERS = frozenset({"StringSerializer", "ByteArraySerializer", "BytesSerializer"})
 
-#: Kafka's defaults, in librdkafka's names.
 DEFAULT_PRODUCER_SETTINGS: Mapping[str, object] = {
     "acks": "all",
     "enable.idempotence": True,
@@ -219,7 +213,6 @@ def _producer_keys() -> Iterator[ConfigKey]:
 
 PRODUCER_KEYS: Mapping[str, ConfigKey] = {key.name: key for key in _producer_keys()}
 
-#: Settings of consumers and producers.
 SHARED_KEYS = frozenset(
     {
         *("client.dns.lookup", "client.id", "connections.max.idle.ms", "metadata.max.age.ms"),
@@ -237,8 +230,7 @@ LIBRDKAFKA_NAMES: Mapping[str, str] = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
 }
 
-#: A broker remembers this number of batches of an idempotent producer.
-MAX_IN_FLIGHT = 5
+MAX_IN_FLIGHT = 5  # a broker remembers this number of batches of an idempotent producer
 
 IGNORED_KEYS = frozenset(
     {"buffer.memory", "max.block.ms", "partitioner.adaptive.partitioning.enable"}
@@ -277,7 +269,7 @@ def librdkafka_settings(given: Mapping[str, object]) -> tuple[dict[str, object],
     config["enable.idempotence"] = _is_idempotent(config, requested="enable.idempotence" in given)
     servers = parse_addresses(values.pop("bootstrap.servers", ()))
     config["bootstrap.servers"] = ",".join(map(str, servers))
-    tls, login, more = security_config.read_security(values)
+    tls, login, more = read_security(values)
     config.update(_security_settings(tls, login, more))
     consumer_only = [name for name in values if not _is_producer_setting(name)]
     warnings += more + check_supported({k: v for k, v in values.items() if k not in consumer_only})

@@ -19,8 +19,7 @@ from rich.text import Text
 
 from rota.engine.model.topic import Partitions
 
-#: Seconds without output after which a notice shows the current step.
-NOTICE_AFTER = 2.0
+NOTICE_AFTER = 2.0  # seconds without output after which a notice shows the current step
 
 
 def print_json(value: object) -> None:
@@ -39,8 +38,7 @@ def print_notice(text: str) -> None:
 
 UNLIMITED_WIDTH = 10_000
 MIN_CONSOLE_WIDTH = 100
-#: Maximum number of rows of a table that is fitted to the terminal.
-MAX_FITTED_ROWS = 200
+MAX_FITTED_ROWS = 200  # maximum number of rows of a table that is fitted to the terminal
 
 
 class _Console(Console):
@@ -50,7 +48,6 @@ class _Console(Console):
 
 
 def make_console() -> Console:
-    """Returns a console without markup. A pipe gets unbroken lines."""
     columns = shutil.get_terminal_size().columns
     width = max(columns, MIN_CONSOLE_WIDTH) if sys.stdout.isatty() else UNLIMITED_WIDTH
     return _Console(markup=False, highlight=False, emoji=False, soft_wrap=False, width=width)
@@ -71,9 +68,8 @@ def print_lines(*lines: str) -> None:
 def print_table(
     titles: Sequence[str], rows: Iterable[Sequence[object]], numbers: Collection[str] = ()
 ) -> None:
-    """Prints a table without borders and without trailing blanks, so that it can be copied. None
-    is shown as ``-``. A long table is not fitted to the terminal: rich needs a second for every
-    few hundred rows.
+    """Prints a table without borders and trailing blanks, so that it can be copied; None is ``-``.
+    A long table is not fitted to the terminal: rich needs a second for every few hundred rows.
 
     :param numbers: the titles of columns that are right-aligned
     """
@@ -135,10 +131,8 @@ def format_partitions(partitions: Partitions) -> str:
 TEXT_WIDTH = 80
 ELLIPSIS = "…"
 _WORD = re.compile(r"\S+")
-#: Characters of paths, and of settings in most languages.
-_UNBREAKABLE = re.compile(r"[=/]")
-#: A setting in Go has spaces: ``Timeout = 45 * time.Second``.
-_SETTING = re.compile(r"\S+(?: [=*] \S+)*")
+_UNBREAKABLE = re.compile(r"[=/]")  # characters of paths, and of settings in most languages
+_SETTING = re.compile(r"\S+(?: [=*] \S+)*")  # Go has spaces: ``Timeout = 45 * time.Second``
 _UNBREAKABLE_SETTING = re.compile(r"[=/\[\]{}]")
 
 
@@ -162,8 +156,7 @@ def wrap_text(
     return [*lines, line.rstrip()]
 
 
-#: A word of a clipped text is shortened to this width: only its beginning and end tell something.
-CLIPPED_WORD_WIDTH = 40
+CLIPPED_WORD_WIDTH = 40  # width of a word in a clipped text: its two ends tell enough
 
 
 def clip_text(text: str, first: str = "", rest: str = "", *, lines: int) -> list[str]:

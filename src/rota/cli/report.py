@@ -48,8 +48,7 @@ examples:
 """
 
 
-#: Options that can cause exit code 1.
-LIMITS = ("--compare: a group got worse",)
+LIMITS = ("--compare: a group got worse",)  # options that can cause exit code 1
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

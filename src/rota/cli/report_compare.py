@@ -38,8 +38,7 @@ from rota.report.story import (
 
 HOUR = 3_600_000
 STANDARD_DEVIATIONS = 2
-#: The mean lag of a run may be wrong by this share, or by half of a notable lag.
-LAG_SHARE = 1 / 8
+LAG_SHARE = 1 / 8  # the mean lag of a run may be wrong by this share, or by half of a notable lag
 WORSE, BETTER, UNCLEAR = "worse", "better", "no clear difference"
 SHOWN_GROUPS = 4
 #: Lines of a group on the terminal, and columns of its name.
@@ -51,12 +50,9 @@ class Measure:
     """A number of a group in one run."""
 
     value: float
-    #: Standard deviation, if the events came at random.
-    deviation: float = 0
-    #: The measurement may be wrong by this.
-    uncertainty: float = 0
-    #: How the number is known.
-    mark: str
+    deviation: float = 0  # standard deviation, if the events came at random
+    uncertainty: float = 0  # the measurement may be wrong by this
+    mark: str  # how the number is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +60,8 @@ class GroupRun:
     """A group in one run. Unknown measures are left out."""
 
     health: GroupHealth
-    #: Length of its evidence.
-    hours: float
-    #: Number of partitions that had an owner.
-    partitions: int
+    hours: float  # length of its evidence
+    partitions: int  # number of partitions that had an owner
     #: ``health`` (severity), ``downtime`` (milliseconds per hour and partition), ``lag`` (mean age
     #: of the first unread record over time and partitions, in seconds), ``rebalances`` (per hour).
     measures: dict[str, Measure]

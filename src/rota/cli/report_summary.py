@@ -73,13 +73,10 @@ def print_story(story: Story, path: Path, *, as_json: bool, indent: int | None =
         sys.stdout.flush()
 
 
-#: A terminal of 80 columns and 25 lines shows the whole summary.
-MAX_LINES = 25
+MAX_LINES = 25  # a terminal of 80 columns and 25 lines shows the whole summary
 SHOWN_GROUPS = 3
-#: Longest texts, in lines: of a group if there is room, and always.
-TEXT_LINES = (4, 3, 2)
-#: Longest name of a group in its title, in columns.
-MAX_NAME_WIDTH = 40
+TEXT_LINES = (4, 3, 2)  # longest texts, in lines: of a group if there is room, and always
+MAX_NAME_WIDTH = 40  # longest name of a group in its title, in columns
 BOLD = partial(Text, style="bold")
 
 

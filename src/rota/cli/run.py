@@ -1,7 +1,4 @@
-"""``rota run``: every rebalance of a cluster, its cause, its cost, and what would be better.
-
-The flags are here; run_pipeline.py does the work.
-"""
+"""The flags of ``rota run``: every rebalance, its cause, its cost, and what would be better."""
 
 from __future__ import annotations
 

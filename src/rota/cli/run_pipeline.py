@@ -32,12 +32,10 @@ from rota.pipeline.poll import PollGap, PollResult, PollSettings
 from rota.pipeline.redaction import Redaction
 from rota.pipeline.stages import BeforeEnd, EvidenceSources, PipelineStage, RunOptions, run_pipeline
 
-#: Folder of the simulated journal, in the folder of the tables.
-DEMO_FOLDER = ".day"
+DEMO_FOLDER = ".day"  # folder of the simulated journal, in the folder of the tables
 
 
 def run_analysis(args: argparse.Namespace) -> None:
-    """Runs the pipeline, writes the page, and prints the summary."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     # Py4J logs a traceback when Ctrl-C interrupts it
     logging.getLogger().addHandler(logging.NullHandler())
@@ -82,7 +80,6 @@ def _cluster_from_flags(args: argparse.Namespace) -> LiveCluster:
 
 
 def _options_from_flags(args: argparse.Namespace) -> RunOptions:
-    """Returns the options of the run; raises UnknownStrategy if a strategy is not found."""
     flags.import_from_working_directory(args.strategy)
     reason = "every run replays the built-in strategies; give one of your own as MODULE:CLASS"
     return RunOptions(
@@ -166,8 +163,7 @@ class _TerminalProgress:
             yield lambda share: bar.update(task, completed=share)
 
 
-#: Folder of the samples, in the folder of the tables, until the tables are computed.
-POLL_FOLDER = ".poll"
+POLL_FOLDER = ".poll"  # folder of the samples, beside the tables, until these are computed
 
 
 @contextmanager
@@ -254,7 +250,6 @@ def follow_and_report(
     options: RunOptions,
     progress: _TerminalProgress,
 ) -> None:
-    """Follows the cluster until Ctrl-C, then writes the page and prints the summary."""
     output = _FollowOutput(progress, out, as_json=args.json)
     try:
         follow.follow_cluster(evidence, out, options, output)
@@ -291,7 +286,6 @@ class _FollowOutput:
 
 
 def format_round(done: MicroBatchResult) -> str:
-    """Returns one line about a micro-batch."""
     counts = [
         count_noun(done.records, "record"),
         f"{count_noun(done.groups, 'group')} changed",

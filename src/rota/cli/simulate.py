@@ -42,8 +42,7 @@ scenario file (docs/how-to/simulate.md describes every key):
 
 """
 
-#: Options that can cause exit code 1.
-LIMITS = ("--max-downtime",)
+LIMITS = ("--max-downtime",)  # options that can cause exit code 1
 MAX_SEED = 2**63 - 1
 NARROW, WIDE = 40, 1_000
 
@@ -81,7 +80,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> bool:
-    """Runs the scenario; returns whether ``--max-downtime`` is exceeded."""
     from rota.cli import simulate_scenario  # noqa: PLC0415 (other commands do without the simulator)
 
     return simulate_scenario.run_simulate(args)

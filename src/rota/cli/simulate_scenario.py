@@ -54,12 +54,10 @@ from rota.engine.simulator.timeline import (
 )
 from rota.errors import InputError
 
-#: Seconds after which a terminal shows a progress bar.
-PROGRESS_AFTER = 1.0
+PROGRESS_AFTER = 1.0  # seconds after which a terminal shows a progress bar
 
 
 def run_simulate(args: argparse.Namespace) -> bool:
-    """Runs the scenario and prints the result; returns whether ``--max-downtime`` is exceeded."""
     if args.compare and args.max_downtime is not None:
         args.error("--max-downtime needs one strategy: leave out --compare")
     if args.width is not None and (args.compare or args.json):
@@ -170,8 +168,7 @@ def _exceeds_limit(simulation: Simulation, limit: float | None) -> bool:
     return False
 
 
-#: Smaller differences between two policies are noise, in percent, however many rebalances happen.
-MIN_NOISE = 10.0
+MIN_NOISE = 10.0  # percent; smaller differences are noise, however many rebalances happen
 SHOWN_REBALANCES = 30
 SHOWN_PARTITIONS = 3
 SHOWN_NOTES = 5
@@ -198,7 +195,6 @@ most idle: the largest number of members without partitions after a rebalance"""
 
 
 def print_simulation(simulation: Simulation, width: int, *, everything: bool) -> None:
-    """Prints the timeline, the rebalances, and a summary."""
     console = render.make_console()
     render.print_lines(_simulation_title(simulation), "")
     for line in draw_timeline(simulation, width, everything=everything):
@@ -303,7 +299,6 @@ def _print_partitions(simulation: Simulation, limit: int) -> None:
 
 
 def rebalance_reason(rebalance: SimulatedRebalance) -> str:
-    """Returns why a rebalance began, and which members it waited for."""
     waits = (
         f"waited {wait.time / 1000:.0f}s for {list_first_names(wait.members) or 'the assignment'}, "
         f"which {wait.why}"
@@ -421,7 +416,6 @@ def _print_reasons(simulations: Sequence[Simulation]) -> None:
 
 
 def _merge_notes(simulations: Sequence[Simulation]) -> list[str]:
-    """Returns each note once, with its policies unless it holds for all of them."""
     policies_by_note: dict[str, list[str]] = {}
     for simulation in simulations:
         for note in simulation.notes:
@@ -460,10 +454,9 @@ def similar_simulations(simulations: Sequence[Simulation]) -> list[Simulation]:
 
 
 def _noise(simulations: Sequence[Simulation]) -> float:
-    """Returns by how many percent the downtime of two policies may differ by chance.
-
-    Heartbeats decide how long an eager rebalance takes: from nothing to one heartbeat interval. In
-    the examples, the standard deviation over seeds is 40 % with 3 or 5 rebalances, 11 % with 17.
+    """Returns by how many percent the downtime of two policies may differ by chance. Heartbeats
+    decide how long an eager rebalance takes: from nothing to one heartbeat interval. In the
+    examples, the standard deviation over seeds is 40 % with 3 or 5 rebalances, 11 % with 17.
     """
     return max(MIN_NOISE, 100 / math.sqrt(_most_rebalances(simulations)))
 

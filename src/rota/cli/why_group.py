@@ -57,16 +57,12 @@ INDENT = "  "
 class _Window:
     """What the tables have of a group from a time on."""
 
-    #: None: the evidence has no records.
-    since: int | None
+    since: int | None  # None: the evidence has no records
     until: int | None
-    #: Rows of gold/rebalances, the last one last.
-    rebalances: Sequence[Mapping[str, Any]]
-    #: Partition-milliseconds; None: unknown.
-    downtime_ms: int | None
+    rebalances: Sequence[Mapping[str, Any]]  # rows of gold/rebalances, the last one last
+    downtime_ms: int | None  # partition-milliseconds; None: unknown
     by_reason: Mapping[str, int]
-    #: The counted downtime, by how it is known.
-    by_evidence: Mapping[str, int]
+    by_evidence: Mapping[str, int]  # the counted downtime, by how it is known
     delayed_records: int | None
     lag: WorstLag | None
 

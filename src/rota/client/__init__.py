@@ -1,6 +1,4 @@
-"""The network client: configuration, connections, cluster metadata, Fetch, offsets and group
-administration.
-"""
+"""The network client: configuration, connections, cluster metadata, Fetch, offsets, groups."""
 
 from __future__ import annotations
 

@@ -19,11 +19,9 @@ else:
     pa = load_optional_library("pyarrow", "records as Arrow", "arrow")
 
 MICROS_PER_MILLI = 1_000
-#: The last millisecond that can be counted in microseconds.
-MAX_TIMESTAMP = (1 << 63) // MICROS_PER_MILLI - 1
+MAX_TIMESTAMP = (1 << 63) // MICROS_PER_MILLI - 1  # last millisecond that microseconds can count
 NO_TIMESTAMP = -1
-#: Bytes of a column of texts.
-MAX_COLUMN_BYTES = (1 << 31) - 1
+MAX_COLUMN_BYTES = (1 << 31) - 1  # bytes of a column of texts
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 
 RECORD_SCHEMA = pa.schema(
@@ -41,7 +39,6 @@ RECORD_SCHEMA = pa.schema(
 
 
 def make_record_batch(batch: Batch) -> pa.RecordBatch:
-    """All columns of a batch; see :meth:`rota.client.fetch.Batch.to_arrow`."""
     return pa.RecordBatch.from_arrays(make_arrays(batch), schema=RECORD_SCHEMA)
 
 

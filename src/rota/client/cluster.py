@@ -1,5 +1,5 @@
-"""A client of a whole cluster: sends requests to any broker, to a partition's leader or to a
-group's coordinator.
+"""A client of a whole cluster: sends requests to any broker, a partition's leader or a group's
+coordinator.
 
 ``ClusterClient`` holds the metadata and one ``BrokerEndpoint`` for each broker address and purpose,
 which opens its connection when it is needed. Coordinators have connections of their own.
@@ -40,8 +40,8 @@ class ClusterClient:
         """:param quiet: failures to connect are logged at debug level only"""
         self.config = config
         self._context = ConnectionContext(config, quiet=quiet)
-        #: By address and purpose: a broker serves one request of a connection at a time, and a
-        #: long poll must not delay a heartbeat.
+        #: By address and purpose: a broker serves one request of a connection at a time, and a long
+        #: poll must not delay a heartbeat.
         self._endpoints: dict[tuple[Address, str], BrokerEndpoint] = {}
         send = partial(self.send, Api.METADATA)
         problems, reset = self._connection_problems, self._reset_connections
@@ -49,7 +49,6 @@ class ClusterClient:
         #: Callbacks that the loop runs with every new snapshot.
         self.metadata_listeners = self._refresher.listeners
         self._coordinators: dict[str, CoordinatorNode] = {}
-        #: Pauses after error responses.
         self.backoff = Backoff.from_milliseconds(config.retry_backoff, config.retry_backoff_max)
         self._closed = False
 
@@ -83,7 +82,6 @@ class ClusterClient:
         return asyncio.get_running_loop().time() + seconds
 
     def request_deadline(self) -> float:
-        """Returns the time ``request.timeout.ms`` from now."""
         return self.deadline_after(self.config.request_timeout / 1000)
 
     async def send(
@@ -95,14 +93,13 @@ class ClusterClient:
         deadline: float,
         most: int | None = None,
     ) -> ResponseT:
-        """Sends a request and returns the response.
+        """Sends a request and returns the response. Without one, ``request.timeout.ms`` closes the
+        connection; an earlier deadline ends the wait only.
 
         :param node: the broker; one attempt to connect, after the backoff of the last failure, so
             that the caller can look up who leads now. None: any broker, with attempts until the
             deadline
         :param most: the highest version to be used
-            Without a response, ``request.timeout.ms`` closes the connection; an earlier deadline
-            ends the wait only
         :raises Unreachable: the broker cannot be reached, or the connection was lost
         :raises TimedOut: no response in time
         :raises Refused: the broker does not serve the API, or not in a version that Rota speaks
@@ -153,10 +150,7 @@ class ClusterClient:
             raise TimedOut(text) from None
 
     async def find_leader(self, tp: TopicPartition, deadline: float) -> int:
-        """Waits for the leader of a partition.
-
-        :raises TimedOut: the partition has no leader in time
-        """
+        """Waits for the leader of a partition; raises TimedOut if it has none in time."""
         failures = 0
         while (leader := self.metadata.leader(tp)) is None:
             problem = f"{tp} has no leader{self._topic_problem(tp)}"
@@ -184,10 +178,7 @@ class ClusterClient:
         self._coordinators.pop(group, None)
 
     async def find_coordinator(self, group: str, deadline: float) -> CoordinatorNode:
-        """Returns a group's coordinator, from the cache or from a broker.
-
-        :raises TimedOut: no coordinator in time
-        """
+        """Returns a group's coordinator, from the cache or from a broker; raises TimedOut."""
         failures, code = 0, 0
         kind, keys = GROUP_KEY_TYPE, [group]
         request = FindCoordinatorRequest(key=group, key_type=kind, coordinator_keys=keys)
@@ -224,9 +215,7 @@ class ClusterClient:
         *,
         most: int | None = None,
     ) -> ResponseT:
-        """Sends a request that may be executed twice to a group's coordinator; finds the
-        coordinator again if it has moved or is unreachable.
-        """
+        """Sends a repeatable request to a group's coordinator; finds it again if it has moved."""
         failures = 0
         while True:
             failures += 1
@@ -248,10 +237,8 @@ class ClusterClient:
     async def connect(
         self, node: int | None = None, *, use: str = "", deadline: float
     ) -> BrokerConnection:
-        """Returns an open connection to a broker; None: to any broker.
-
-        :param use: purpose of the connection; each purpose has its own
-        :raises Unreachable: no connection in time; the message names every attempt
+        """Returns an open connection to a broker; None: to any broker. Each purpose (``use``) has
+        its own. Raises Unreachable with every attempt if there is no connection in time.
         """
         self._check_open()
         if node is None:
@@ -358,9 +345,7 @@ class BrokerEndpoint:
     def __init__(
         self, address: Address, context: ConnectionContext, name: str, hint: str = ""
     ) -> None:
-        """:param name: how error messages call the broker
-        :param hint: added to errors if the broker cannot be reached
-        """
+        """:param name: how error messages call the broker; ``hint``: added if it is unreachable"""
         self.address = address
         self.name = name
         self._hint = hint
@@ -374,12 +359,10 @@ class BrokerEndpoint:
         self._connect_timeout = backoff(first_timeout, config.connect_timeout_max)
         self._silence_timeout = backoff(first_timeout // 2, config.request_timeout)
         self._failures = 0
-        #: A connection to Kafka was open before.
         self._was_kafka = False
         self._closed = False
         #: No attempt before this time of the loop's clock.
         self.next_attempt_at = 0.0
-        #: The error of the last attempt.
         self.problem: RotaError | None = None
 
     @property
@@ -388,10 +371,7 @@ class BrokerEndpoint:
         return found if found is not None and found.is_usable else None
 
     async def connect(self, deadline: float) -> BrokerConnection:
-        """Returns the connection; opens it if necessary, with one attempt for all callers.
-
-        :raises Unreachable: the attempt fails, or takes too long
-        """
+        """Returns the connection, opened by one attempt for all callers; raises Unreachable."""
         if (found := self.connection) is not None:
             return found
         if self._closed:
@@ -478,16 +458,12 @@ class BrokerEndpoint:
             await self._connection.close_and_wait()
 
 
-#: FindCoordinator key type of groups.
 GROUP_KEY_TYPE = 0
-#: The coordinator must be found again.
-MOVED_CODES = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
+MOVED_CODES = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})  # it moved
 COORDINATOR_CODES = MOVED_CODES | {Code.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 class CoordinatorNode(NamedTuple):
-    """The broker that coordinates a group, with a connection of its own."""
-
     node: BrokerMetadata
     endpoint: BrokerEndpoint
 
@@ -508,7 +484,6 @@ def collect_error_codes(message: Message) -> set[int]:
 
 
 def error_name(code: int) -> str:
-    """Returns Kafka's name of an error code, or the number."""
     try:
         return Code(code).name
     except ValueError:

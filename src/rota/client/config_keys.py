@@ -14,13 +14,11 @@ from rota.engine.assignors.sticky import DEFAULT_BUDGET_MS
 from rota.engine.model import config
 from rota.engine.model.config import ConfigKey, KeySupport
 
-#: Instead of a default.
 REQUIRED = "(required)"
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = config.ConfigType
 
 
 def _other_keys() -> Iterator[ConfigKey]:
-    """Yields the honoured keys that are not fields of a configuration."""
     for name, type_, default in (
         ("bootstrap.servers", LIST, REQUIRED),
         ("partition.assignment.strategy", LIST, ("range", "cooperative-sticky")),
@@ -177,7 +175,6 @@ def _refused_keys() -> Iterator[ConfigKey]:
 
 
 _FIELD_KEYS = config.field_keys(config.MemberConfig, config.FetchConfig, config.ClientConfig)
-#: Every consumer setting.
 CONSUMER_KEYS: Mapping[str, ConfigKey] = config.index_keys(
     (*_FIELD_KEYS, *_other_keys(), *_keys_without_effect(), *_refused_keys())
 )

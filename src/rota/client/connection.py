@@ -1,5 +1,4 @@
-"""One connection to a broker: opens the socket, agrees on API versions, sends requests and matches
-the responses.
+"""One connection to a broker: opens the socket, agrees on API versions, and sends requests.
 
 Many requests may be in flight; a broker answers them in order. Responses are decoded in the event
 loop as soon as they arrive. A large response is a view of the buffer that the socket was read into;
@@ -40,29 +39,21 @@ from rota.protocol.schemas import ResponseT, Versions, api_name
 
 #: The largest response. A Fetch response has ``fetch.max.bytes``, or one batch if that is more.
 MAX_RESPONSE_BYTES: Final = 1 << 30
-#: Memory is allocated at once for responses up to this size; larger ones grow.
-PREALLOCATED_BYTES: Final = 64 << 20
-#: After a response of this size a thread receives the next one.
-LARGE_RESPONSE: Final = 1 << 18
+PREALLOCATED_BYTES: Final = 64 << 20  # allocated at once for a response; larger ones grow
+LARGE_RESPONSE: Final = 1 << 18  # after a response of this size a thread receives the next one
 LIMIT_TEXT: Final = "the largest that a client takes"
-#: Seconds to send the last bytes when a connection is closed.
-CLOSE_TIMEOUT: Final = 1.0
+CLOSE_TIMEOUT: Final = 1.0  # seconds to send the last bytes when a connection is closed
 #: Share of a session's time after which a new login is due, as in Kafka (KIP-368).
 REAUTHENTICATION_WINDOW: Final = (0.85, 0.95)
-#: Seconds that a timer may be late.
-TIMER_GRACE: Final = 0.2
-#: Seconds for a silent server to respond after this client has ended its side.
-PROBE_TIMEOUT: Final = 1.0
+TIMER_GRACE: Final = 0.2  # seconds that a timer may be late
+PROBE_TIMEOUT: Final = 1.0  # seconds for a silent server, after this side has ended
 NEVER: Final = float("inf")
 _EMPTY_VIEW = memoryview(b"")
 
 
 class ConnectionContext:
-    """State that all connections of a client share."""
-
     def __init__(self, config: ClientConfig, *, quiet: bool = False) -> None:
         self.config = config
-        #: Log level of failures to connect.
         self.log_level = logging.DEBUG if quiet else logging.WARNING
         self.receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
         self.tls_context = None if config.tls is None else login.make_tls_context(config.tls)
@@ -78,12 +69,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._config = context.config
         self.address = address
         self.name = name
-        #: The API versions of the broker, by API key.
         self.versions: Mapping[int, Versions] = {}
-        #: Done when the socket is closed.
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self._transport: asyncio.Transport | None = None
-        #: Why the connection is closed.
         self._problem: str | None = None
         #: The step that is not done yet; empty once requests may be sent.
         self._stage = "connection"
@@ -97,10 +85,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._room = _EMPTY_VIEW
         #: File descriptor of the socket, if it may be read directly: without TLS.
         self._descriptor = -1
-        #: The last response was large.
         self._was_large = False
         self._receiver: ReceiverThread | None = None
-        #: The receiver thread uses the socket.
         self._is_socket_lent = False
         #: The first bytes of the server, until it is known to be Kafka; then None.
         self._first_bytes: bytes | None = b""
@@ -122,7 +108,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
         deadline: float,
         context: ConnectionContext | None = None,
     ) -> BrokerConnection:
-        """Opens a connection without a client; see :meth:`establish`."""
         connection = cls(address, context or ConnectionContext(config), str(address))
         connect_timeout = config.connect_timeout / 1000
         await connection.establish(
@@ -140,10 +125,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         :param probe_after: seconds after which this client ends its side of a silent connection. A
             server that waits for the end of a line then responds; Kafka would have responded before
         :param hint: added to errors if the broker cannot be reached
-        :raises NotKafka: another server listens there
-        :raises Untrusted: the TLS handshake fails
-        :raises Unreachable: the broker cannot be reached, or not in time
-        :raises AuthenticationFailed: the broker refuses the login
+        :raises Unreachable: the broker cannot be reached or not in time; NotKafka: another server
+            listens there; Untrusted: the TLS handshake fails; AuthenticationFailed: the broker
+            refuses the login
         """
         begun = self._loop.time()
         try:
@@ -266,8 +250,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def in_flight(self) -> int:
         return len(self._in_flight)
 
-    # Requests
-
     def version(self, api: Api, most: int | None = None) -> int:
         """The highest version, up to ``most``, that the broker and Rota support; raises Refused."""
         ours, theirs = supported_versions(api), self.versions.get(api)
@@ -290,9 +272,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         most: int | None = None,
         large: bool = False,
     ) -> asyncio.Future[ResponseT]:
-        """Sends a request at once, even if the loop does not run.
-
-        Cancelling the future does not close the connection.
+        """Sends a request at once, even if the loop does not run. Cancelling the future does not
+        close the connection.
 
         :param deadline: by the loop's clock. Without a response until then the connection is closed
             for all requests in flight: responses come in order
@@ -371,8 +352,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._frames.buffer_updated(count)
 
     def _receive_in_thread(self) -> None:
-        """Lets a thread receive the next response, unless TLS is used or other requests are in
-        flight. The thread has the socket for itself; if none can be started, the loop receives.
+        """Lets a thread receive the next response, which has the socket for itself, unless TLS is
+        used or other requests are in flight. If no thread can be started, the loop receives.
         """
         transport = self._transport
         busy = len(self._in_flight) > 1 or self._frames.buffered_bytes
@@ -527,7 +508,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return min(self._session_expires_at, end)
 
     def _set_timer(self, at: float) -> None:
-        """Checks deadlines at this time, or before."""
         if at == NEVER or (self._timer is not None and self._timer.when() <= at):
             return
         if self._timer is not None:
@@ -566,20 +546,17 @@ class InFlightRequest:
     deadline: float
     sent_at: float
     future: asyncio.Future[Any]
-    #: The result is the undecoded frame.
     is_raw: bool = False
 
 
-#: An entry of ``socket.getaddrinfo``.
 AddressInfo: TypeAlias = tuple[Any, Any, int, str, Any]
 
 
 async def open_socket(
     address: Address, config: ClientConfig, connect_timeout: float
 ) -> socket.socket:
-    """Opens a socket to one of a host's addresses; ``connect_timeout`` is for each address.
-
-    :raises Unreachable: the host is unknown, or no address accepts; names the reason for each
+    """Opens a socket to one of a host's addresses; ``connect_timeout`` is for each address. Raises
+    Unreachable with the reason for each if the host is unknown or no address accepts.
     """
     targets = await resolve_address(address)
     attempts = [partial(_connect_socket, target, config, connect_timeout) for target in targets]
@@ -649,8 +626,7 @@ def _connect_error_text(error: OSError, connect_timeout: float) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
-#: First bytes that are enough to recognise any of these servers.
-PROBE_BYTES = 64
+PROBE_BYTES = 64  # first bytes that are enough to recognise any of these servers
 _TLS_ALERT, _TLS_HELLO = b"\x15\x03", b"\x16\x03"
 
 _KNOWN_SERVERS = (
@@ -670,15 +646,13 @@ _KNOWN_SERVERS = (
     (b"<", "a server that speaks XML"),
 )
 
-#: Many servers wait for this before they respond.
-LINE_END = b"\r\n\r\n"
+LINE_END = b"\r\n\r\n"  # many servers wait for this before they respond
 
 WRONG_PORT_HINT = (
     "is it a port for TLS (security.protocol SSL or SASL_SSL), or another server than Kafka?"
 )
 
-#: The first response of Kafka is shorter. Four bytes of text, read as a length, are more.
-MAX_FIRST_RESPONSE = 1 << 20
+MAX_FIRST_RESPONSE = 1 << 20  # Kafka's is shorter; four bytes of text, as a length, are more
 
 
 def identify_server(head: bytes) -> str | None:
@@ -714,8 +688,7 @@ def silence_text(when: str) -> str:
 #: of memory, or None (the broker has ended the stream).
 ReceiveResult: TypeAlias = Bytes | Exception | None
 DeliverResult: TypeAlias = Callable[[ReceiveResult], object]
-#: Seconds for the thread to end, which mostly takes no time.
-JOIN_TIMEOUT = 1.0
+JOIN_TIMEOUT = 1.0  # seconds for the thread to end, which mostly takes no time
 
 
 class ReceiverThread:
@@ -726,8 +699,7 @@ class ReceiverThread:
     ) -> None:
         """:param own: a duplicate of the connection's socket, which the thread closes
         :param frames: a reader that buffers no more than the length of a frame
-        :param deliver: a method, called in the thread with each result; the thread does not keep
-            its object alive
+        :param deliver: a method, called in the thread; the thread does not keep its object alive
         """
         self._socket = own
         self._process = os.getpid()

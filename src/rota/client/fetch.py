@@ -1,9 +1,8 @@
 """Fetch: builds requests, reads responses, and returns the records of a partition as columns.
 
 The loops of the consumer (:mod:`rota.consumer.fetcher`) and of the Spark tasks
-(:mod:`rota.spark.task`) both use this module for everything that a Fetch request and a Fetch
-response mean. Requests open no fetch session (KIP-227): each names all its partitions, so it does
-not depend on an earlier request, and several may be in flight.
+(:mod:`rota.spark.task`) both use this module. Requests open no fetch session (KIP-227): each names
+all its partitions, so it does not depend on an earlier request, and several may be in flight.
 
 A response is decoded in portions of whole record batches. So the memory needed does not depend on
 the size of a response or on how well it was compressed. Control batches, records before the
@@ -50,8 +49,7 @@ from rota.protocol.messages import ZERO_UUID, FetchRequest, FetchResponse
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The highest version that names topics; later versions have topic ids instead (KIP-516).
-LAST_VERSION_WITH_NAMES = 12
+LAST_VERSION_WITH_NAMES = 12  # the highest version with topic names; later: ids (KIP-516)
 NO_SESSION, FULL = 0, -1
 NO_REPLICA = -1
 NO_RECORDS = memoryview(b"")
@@ -66,13 +64,10 @@ class FetchPosition(NamedTuple):
 
 class RequestedPartition(NamedTuple):
     partition: TopicPartition
-    #: ``ZERO_UUID`` if the broker's metadata has no topic ids.
-    topic_id: bytes
+    topic_id: bytes  # ``ZERO_UUID`` if the broker's metadata has no topic ids
     offset: int
-    #: A leader of another epoch refuses the request (KIP-320).
-    leader_epoch: int = NO_LEADER_EPOCH
-    #: Replaces ``max.partition.fetch.bytes``.
-    max_bytes: int | None = None
+    leader_epoch: int = NO_LEADER_EPOCH  # a leader of another epoch refuses the request (KIP-320)
+    max_bytes: int | None = None  # replaces ``max.partition.fetch.bytes``
 
 
 def request_partition(
@@ -96,23 +91,17 @@ class FetchedPartition(NamedTuple):
 
     partition: TopicPartition
     error_code: int
-    #: The offset that was requested.
     fetch_offset: int
-    #: Record batches: a view that keeps the whole response in memory.
-    records: memoryview
+    records: memoryview  # record batches: a view that keeps the whole response in memory
     high_watermark: int
-    #: All transactions before this offset are decided.
-    last_stable_offset: int
+    last_stable_offset: int  # all transactions before this offset are decided
     log_start_offset: int
     #: Aborted transactions that overlap the records: producer id and first offset.
     aborted_transactions: tuple[tuple[int, int], ...] = ()
-    #: The broker to fetch from instead (KIP-392).
-    preferred_read_replica: int = NO_REPLICA
+    preferred_read_replica: int = NO_REPLICA  # the broker to fetch from instead (KIP-392)
 
 
 class PreparedFetch:
-    """A Fetch request, and how to read its response."""
-
     def __init__(
         self, requested: Mapping[tuple[object, int], RequestedPartition], message: FetchRequest
     ) -> None:
@@ -203,11 +192,8 @@ class FetchSource:
     follower may be behind, so the leader is asked after each of its errors.
     """
 
-    #: The follower.
     replica: int | None = None
-    #: Failed requests in a row.
     failures: int = 0
-    #: No request before this time.
     retry_at: float = 0.0
 
     def redirect(self, fetched: FetchedPartition) -> bool:
@@ -230,18 +216,12 @@ class FetchSource:
 
 
 class FetchOutcome(enum.Enum):
-    """What to do with a partition after its Fetch response."""
-
     HAS_RECORDS = "has records"
-    #: No new records, or an outdated response: fetch again.
-    NO_RECORDS = "no records"
-    #: Fetch again after a pause.
+    NO_RECORDS = "no records"  # no new records, or an outdated response: fetch again
     RETRY = "retry"
-    #: Fetch again after a pause, with new metadata.
     REFRESH_METADATA = "refresh metadata"
     OUT_OF_RANGE = "out of range"
-    #: Raise :func:`fetch_error`.
-    RAISE = "raise"
+    RAISE = "raise"  # raise :func:`fetch_error`
 
 
 def classify_error_code(code: int, source: FetchSource) -> FetchOutcome:
@@ -267,8 +247,7 @@ class ResponseEnd(NamedTuple):
     """Where the whole batches of a response end."""
 
     position: FetchPosition
-    #: No damage follows the whole batches: the next request can start at the position.
-    is_sound: bool = True
+    is_sound: bool = True  # no damage follows: the next request can start at the position
 
 
 def find_response_end(fetched: FetchedPartition) -> ResponseEnd | None:
@@ -294,8 +273,7 @@ def find_response_end(fetched: FetchedPartition) -> ResponseEnd | None:
     return ResponseEnd(FetchPosition(after, epoch), is_sound and after > fetched.fetch_offset)
 
 
-#: Decompressed bytes of batches that are decoded together; one batch may have more.
-PORTION_BYTES = 16 << 20
+PORTION_BYTES = 16 << 20  # decompressed bytes decoded together; one batch may have more
 
 _KIND = BatchProblemKind
 #: Problems of batches whose header can be read.
@@ -342,8 +320,6 @@ def read_batches(
 
 
 class _BatchReader:
-    """Reads the portions of one response."""
-
     def __init__(
         self, fetched: FetchedPartition, aborted: Sequence[tuple[int, int]], *, control: bool
     ) -> None:
@@ -362,7 +338,6 @@ class _BatchReader:
         return None
 
     def make_batch(self, columns: RecordColumns) -> Batch:
-        """Returns the records that a consumer sees."""
         self.is_empty = False
         batches = columns.batches
         keep = columns.offset >= self.position
@@ -383,7 +358,6 @@ class _BatchReader:
         return Batch(self.source, columns, slice(0, len(columns)), self.position, epoch)
 
     def make_error(self, problem: BatchProblem, columns: RecordColumns) -> RecordError:
-        """Returns the error, with the offset after the damage."""
         after = max(self._offset_after(problem, columns), self.position + 1)
         offset = self.position
         if problem.kind in FLAWS_WITH_HEADER:
@@ -410,8 +384,6 @@ class _BatchReader:
 
 
 class _AbortedTransactions:
-    """Finds the batches of aborted transactions."""
-
     def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
         self._not_started = sorted(aborted, key=itemgetter(1), reverse=True)
         self._producers = np.array(sorted({producer for producer, _ in aborted}), dtype=np.int64)
@@ -438,18 +410,15 @@ class _AbortedTransactions:
 
 Headers = tuple[tuple[str, bytes | None], ...]
 NO_HEADERS: Headers = ()
-#: Shortest run of values of one size for which ``struct`` is faster than slicing.
-MIN_RUN_LENGTH = 64
-#: Values that one ``struct`` unpacks; the cache holds 64 bytes for each.
-MAX_UNPACK_COUNT = 500
+MIN_RUN_LENGTH = 64  # shortest run of equal sizes for which ``struct`` beats slicing
+MAX_UNPACK_COUNT = 500  # values that one ``struct`` unpacks; the cache holds 64 bytes for each
 
 
 class Batch:
-    """Records of one partition in the order of their offsets, as columns.
-
-    ``batch[a:b]`` selects rows without a copy. Numbers are NumPy arrays, keys and values are lists
-    of bytes, and :meth:`to_arrow` returns all columns without an object for each record. The
-    columns are views that keep the broker's response in memory.
+    """Records of one partition in the order of their offsets, as columns. ``batch[a:b]`` selects
+    rows without a copy. Numbers are NumPy arrays, keys and values are lists of bytes, and
+    :meth:`to_arrow` returns all columns without an object for each record. The columns are views
+    that keep the broker's response in memory.
     """
 
     __slots__ = ("columns", "next_epoch", "next_offset", "rows", "source")
@@ -464,7 +433,6 @@ class Batch:
     ) -> None:
         self.source = source
         self.columns = columns
-        #: The rows of the columns; a slice with both bounds.
         self.rows = rows
         #: The offset to read next: after the last row and after records that were left out.
         self.next_offset = next_offset
@@ -579,10 +547,9 @@ class Batch:
         return [each for each in spans if each[0]]
 
     def to_arrow(self) -> pa.RecordBatch:
-        """Returns a ``pyarrow.RecordBatch`` with the columns of Spark's Kafka source.
-
-        These are ``key``, ``value``, ``topic``, ``partition``, ``offset``, ``timestamp``
-        (microseconds, UTC, or null), ``timestampType`` and ``headers`` (or null).
+        """Returns a ``pyarrow.RecordBatch`` with the columns of Spark's Kafka source: ``key``,
+        ``value``, ``topic``, ``partition``, ``offset``, ``timestamp`` (microseconds, UTC, or null),
+        ``timestampType`` and ``headers`` (or null).
 
         :raises InputError: pyarrow is not installed, or a column has more bytes than Arrow can
             address; select fewer rows
@@ -594,14 +561,11 @@ class Batch:
 
 
 def slice_buffer(buffer: ByteBuffer, start: Int64Array, size: Int64Array) -> list[bytes | None]:
-    """Returns values of a buffer; None where a size is negative."""
     return BytesColumn(buffer, start, size).slice_rows(0, len(size))
 
 
 class BytesColumn:
-    """A column of byte strings, None where a size is negative. The values are copied out of the
-    buffer some rows at a time.
-    """
+    """Byte strings, None where a size is negative, copied out of the buffer some rows at a time."""
 
     __slots__ = ("_bounds", "_buffer", "_runs")
 
@@ -631,8 +595,6 @@ class BytesColumn:
 
 
 class _UniformRun(NamedTuple):
-    """Neighbouring rows whose values have the same size and distance."""
-
     first: int
     stop: int
     start: int

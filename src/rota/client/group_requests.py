@@ -1,5 +1,5 @@
-"""Requests to a group's coordinator: converts the model's requests to Kafka's messages, and the
-responses to the model's results.
+"""Converts the model's requests to a group's coordinator to Kafka's messages, and the responses
+back.
 
 A message has the fields of all versions: a field that a version lacks is not written, and reads as
 its default. So neither direction needs the version, which the connection chooses;
@@ -30,8 +30,7 @@ from rota.protocol.schemas import ResponseT
 
 #: The highest versions that Rota uses: later ones have topic ids instead of names.
 MAX_VERSIONS: Final[Mapping[Api, int]] = {Api.OFFSET_COMMIT: 9, Api.OFFSET_FETCH: 9}
-#: Characters of the reason for a join or leave; Kafka's consumer cuts it there too (KIP-800).
-MAX_REASON_LENGTH = 255
+MAX_REASON_LENGTH = 255  # characters; Kafka's consumer cuts the reason there too (KIP-800)
 NO_RETENTION = -1
 
 #: Codes that concern the whole request, also where a response has them for each partition.
@@ -50,8 +49,6 @@ T = TypeVar("T")
 
 
 class RequestCodec(NamedTuple, Generic[GroupRequestT, ResponseT]):
-    """Encodes one of the model's requests, and decodes its response."""
-
     encode: Callable[[GroupRequestT], Request[ResponseT]]
     decode: Callable[[ResponseT], results.GroupResponse]
 

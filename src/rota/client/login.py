@@ -79,10 +79,7 @@ _HANDSHAKE_PROBLEMS = {
 
 
 def make_tls_context(tls: TlsConfig) -> ssl.SSLContext:
-    """Returns the TLS context for new connections.
-
-    :raises InputError: a file or text has no certificate or key
-    """
+    """Returns the TLS context for connections; raises InputError for a bad certificate or key."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     versions = [_SSL_VERSIONS[each] for each in tls.enabled_protocols]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
@@ -181,8 +178,7 @@ def _temporary_file(text: str) -> Iterator[str]:
         Path(path).unlink()
 
 
-#: More would keep the client busy for seconds; Kafka allows 16,384.
-MAX_ITERATIONS = 10_000_000
+MAX_ITERATIONS = 10_000_000  # more would keep the client busy for seconds; Kafka allows 16,384
 
 _SERVER_FIRST_MESSAGE = re.compile(
     r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9+/]+={0,2}),i=(?P<count>[0-9]{1,9})"
@@ -195,8 +191,6 @@ _SERVER_FINAL_MESSAGE = re.compile(
 
 
 class PlainSaslClient:
-    """Sends the name and the password as they are."""
-
     def __init__(self, login: SaslConfig) -> None:
         self._login = login
 
@@ -208,15 +202,12 @@ class PlainSaslClient:
 
 
 class ScramSaslClient:
-    """Proves that it knows the password, and checks the broker's proof."""
-
     def __init__(self, login: SaslConfig, nonce: str) -> None:
         self._login = login
         self._hash = SCRAM_HASHES[Mechanism(login.mechanism)]
         name = login.username.replace("=", "=3D").replace(",", "=2C")
         self._nonce = nonce
         self._client_first_bare = f"n={name},r={nonce}"
-        #: The broker's proof that it knows the password.
         self._server_signature: bytes | None = None
 
     def first_message(self) -> bytes:
@@ -269,9 +260,8 @@ def make_sasl_client(login: SaslConfig, nonce: str) -> PlainSaslClient | ScramSa
 
 
 async def log_in(connection: BrokerConnection, login: SaslConfig, deadline: float) -> int:
-    """Logs in; returns the milliseconds after which the broker wants a new login (0: never).
-
-    :raises AuthenticationFailed: the broker rejects the login, or cannot prove its identity
+    """Logs in; returns the milliseconds after which the broker wants a new login (0: never). Raises
+    AuthenticationFailed if it rejects the login, or cannot prove its identity.
     """
     name, mechanism, code = connection.name, login.mechanism, Code.SASL_AUTHENTICATION_FAILED
     await _choose_mechanism(connection, login, deadline)

@@ -20,8 +20,7 @@ from rota.engine.model.topic import Cluster, TopicPartition
 from rota.errors import Code, Refused, RotaError, TimedOut, Unreachable
 from rota.protocol.messages import ZERO_UUID, MetadataRequest, MetadataResponse
 
-#: The id of a leader that does not exist, and an epoch that the broker does not report.
-NOT_KNOWN: Final = -1
+NOT_KNOWN: Final = -1  # a leader that does not exist; an epoch that is not reported
 
 
 class BrokerMetadata(NamedTuple):
@@ -150,8 +149,6 @@ class _RefreshRequest:
 
 
 class MetadataRefresher:
-    """Holds the current snapshot, and decides when it is refreshed."""
-
     def __init__(
         self,
         send: Callable[..., Awaitable[MetadataResponse]],
@@ -161,7 +158,6 @@ class MetadataRefresher:
     ) -> None:
         """:param send: sends a request to any broker until a deadline
         :param problems: returns the errors of the last attempts to reach brokers
-        :param reset_connections: closes the connections to known brokers
         """
         self._send, self._config = send, config
         self._problems, self._reset_connections = problems, reset_connections
@@ -172,7 +168,6 @@ class MetadataRefresher:
         backoff = retry.Backoff.from_milliseconds
         self._pauses = backoff(config.retry_backoff, config.retry_backoff_max)
         self._failures = 0
-        #: When the last request ended, with or without a response.
         self._last_attempt = 0.0
         self._last_success = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -1,6 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: offsets by time and the end offsets of leader epochs,
-from the leaders.
-"""
+"""ListOffsets and OffsetForLeaderEpoch: offsets by time, and the end offsets of leader epochs."""
 
 from __future__ import annotations
 
@@ -16,14 +14,11 @@ from rota.engine.model.topic import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, 
 from rota.errors import Code, RotaError, TimedOut, UnknownTopic, Unreachable
 from rota.protocol.messages import Api, ListOffsetsRequest, OffsetForLeaderEpochRequest
 
-#: The timestamp of a log's end; with ``read_committed``, of the first open transaction.
-LATEST: Final = -1
+LATEST: Final = -1  # timestamp of a log's end; read_committed: of the first open transaction
 EARLIEST: Final = -2
-#: The replica id of clients.
 CONSUMER_REPLICA_ID = -1
 READ_COMMITTED = "read_committed"
-#: The first version of OffsetForLeaderEpoch that a broker accepts from clients.
-MIN_CONSUMER_VERSION = 3
+MIN_CONSUMER_VERSION = 3  # first version of OffsetForLeaderEpoch that clients may send
 T = TypeVar("T")
 
 
@@ -45,7 +40,6 @@ class EpochEndOffset(NamedTuple):
 class OffsetQuery(NamedTuple):
     """A query for one partition, with the leader epoch that the client knows."""
 
-    #: A timestamp, or an epoch.
     target: int
     leader_epoch: int = NO_LEADER_EPOCH
 
@@ -152,7 +146,6 @@ async def list_offsets(
     :raises TimedOut: a leader has not responded in time
     """
     found: dict[TopicPartition, ListedOffset | None] = {}
-    #: Why partitions are requested again.
     problems: dict[TopicPartition, object] = {}
     left, failures = timestamps, 0
     while left:
@@ -225,7 +218,6 @@ def _group_by_leader(
 
 
 def _timeout_error(problems: Mapping[TopicPartition, object]) -> RotaError:
-    """Returns the error after the deadline, with the last known reason."""
     code = Code.UNKNOWN_TOPIC_OR_PARTITION
     if unknown := [str(each) for each, why in problems.items() if why == code]:
         return UnknownTopic(code, f"there is no partition {list_first_names(unknown)}")

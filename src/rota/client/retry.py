@@ -1,8 +1,5 @@
-"""Retries: how long to wait, which errors are worth another attempt, and how to run attempts at the
-same time.
-
-Attempts run at the same time: an address that drops every packet must not use up the time of the
-others.
+"""Retries: how long to wait, which errors are worth another attempt, and attempts at the same time:
+an address that drops every packet must not use up the time of the others.
 """
 
 from __future__ import annotations
@@ -18,8 +15,7 @@ from rota import errors
 from rota.engine.model.topic import TopicPartition
 from rota.errors import Code, Refused, RotaError
 
-#: Share by which a pause may be longer or shorter.
-JITTER = 0.2
+JITTER = 0.2  # share by which a pause may be longer or shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +93,7 @@ def partition_error(code: int, partition: TopicPartition, doing: str) -> Refused
 
 S = TypeVar("S")
 T = TypeVar("T")
-#: Seconds between the starts of two attempts, as in RFC 8305.
-ATTEMPT_DELAY = 0.25
+ATTEMPT_DELAY = 0.25  # seconds between the starts of two attempts, as in RFC 8305
 
 
 async def first_success(
@@ -106,11 +101,11 @@ async def first_success(
 ) -> tuple[T | None, list[RotaError]]:
     """Returns the result of the first attempt that succeeds, and the errors of those that failed.
 
-    The other attempts are cancelled. All have ended when this returns.
+    The other attempts are cancelled; all have ended when this returns or raises another error than
+    a RotaError.
 
     :param discard: closes an unused result: of a second attempt that succeeds at the same moment,
         or of the first if the caller is cancelled while the others end
-    :raises Exception: an error that is not a RotaError, at once
     """
     if len(attempts) == 1:
         try:

@@ -1,3 +1,1 @@
-"""The consumer: group membership in a background thread, fetching and callbacks in the
-application's own.
-"""
+"""The consumer: membership in a background thread, fetching and callbacks in the application's."""

@@ -1,6 +1,4 @@
-"""``rota.AsyncConsumer``, the consumer for asyncio, and the methods that ``rota.Consumer`` shares
-with it because they never wait.
-"""
+"""``rota.AsyncConsumer``, and the methods that ``rota.Consumer`` shares because they never wait."""
 
 from __future__ import annotations
 
@@ -33,13 +31,10 @@ from rota.engine.member.events import RejoinRequested, Subscribed
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 from rota.errors import InputError
 
-#: Seconds, as in Kafka.
-CLOSE_TIMEOUT = 30.0
+CLOSE_TIMEOUT = 30.0  # seconds, as in Kafka
 
 
 class BaseConsumer:
-    """The methods of both consumers that never wait."""
-
     _core: ConsumerCore
 
     def subscribe(
@@ -358,9 +353,7 @@ class AsyncConsumer(BaseConsumer):
     async def end_offsets(
         self, partitions: Iterable[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Returns the offset behind the last record of each partition; with ``read_committed`` the
-        last stable offset.
-        """
+        """Returns the offset behind each last record; ``read_committed``: last stable offset."""
         return await self._list_ends("end_offsets", partitions, LATEST, timeout)
 
     async def offsets_for_times(

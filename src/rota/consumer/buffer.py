@@ -48,16 +48,12 @@ from rota.errors import RecordError
 class PendingError:
     """An error that is raised after the records before it."""
 
-    #: None: the partitions have no committed offset and no reset policy.
-    error: Exception | None
-    #: The partitions that have the error; empty: the consumer as a whole.
-    buffer_versions: dict[TopicPartition, int]
-    #: Raised again and again, until the application seeks.
-    is_lasting: bool = False
+    error: Exception | None  # None: the partitions have no committed offset and no reset policy
+    buffer_versions: dict[TopicPartition, int]  # the partitions with the error; empty: all
+    is_lasting: bool = False  # raised again and again, until the application seeks
 
     @property
     def key(self) -> Hashable:
-        """Key used to drop duplicate errors."""
         return type(self.error), str(self.error), frozenset(self.buffer_versions.items())
 
 
@@ -79,8 +75,7 @@ class FetchBuffer:
         self._positions, self._config, self._drained = positions, config, drained
         self._key, self._value = key, value
         self._queue: deque[CompletedFetch | PendingError] = deque()
-        #: The keys of errors in the queue.
-        self._error_keys: set[Hashable] = set()
+        self._error_keys: set[Hashable] = set()  # the keys of errors in the queue
         self._aside: dict[TopicPartition, list[CompletedFetch]] = {}
         #: The only response set aside that stays decoded.
         self._decoded_aside: CompletedFetch | None = None
@@ -289,12 +284,10 @@ class FetchBuffer:
         return missing_offset_error([tp for tp, each in versions if self._has_version(tp, each)])
 
 
-#: Records that are made at once. Python's garbage collector looks at objects once 700 new ones are
-#: alive (``gc.get_threshold()``); with fewer, which are dropped before the next are made, it has
-#: nothing to do. That halves the time per record.
+#: Records that are made at once. Python's garbage collector runs once 700 new objects are alive
+#: (``gc.get_threshold()``); with fewer it has nothing to do, which halves the time per record.
 MAX_RECORDS_PER_STEP = 500
-#: Rows of a ``RecordFactory``, which needs a hundred bytes for each.
-ROWS_PER_FACTORY = 16 * MAX_RECORDS_PER_STEP
+ROWS_PER_FACTORY = 16 * MAX_RECORDS_PER_STEP  # rows of a factory, of a hundred bytes each
 
 
 def position_after(rows: Batch) -> FetchPosition:
@@ -309,10 +302,8 @@ class CompletedFetch:
         self.partition = fetched.partition
         self.buffer_version = version
         self.size = len(fetched.records)
-        #: The error of the next record.
-        self.error: RecordError | None = None
-        #: No portion is left.
-        self.is_empty = False
+        self.error: RecordError | None = None  # the error of the next record
+        self.is_empty = False  # no portion is left
         #: A portion whose records were all left out or compacted away; its end is progress.
         self.empty_batch: Batch | None = None
         self._fetched = fetched
@@ -325,8 +316,7 @@ class CompletedFetch:
         #: The records made, and the first of them that was not handed out.
         self._made: list[ConsumerRecord] = []
         self._at = 0
-        #: The error of the record after those made.
-        self._next_error: RecordError | None = None
+        self._next_error: RecordError | None = None  # the error of the record after those made
 
     @property
     def ready_count(self) -> int:
@@ -500,7 +490,6 @@ class RecordFactory:
     def _deserialize(
         self, first: int, deserializer: Deserializer, given: list[Any], name: str
     ) -> tuple[list[Any], RecordError | None]:
-        """Deserializes until the first failure."""
         made: list[Any] = []
         add = made.append
         error = None
@@ -522,10 +511,8 @@ class _PolledState(NamedTuple):
     """The records of a poll, and how many of them were handed out."""
 
     by_partition: Mapping[TopicPartition, list[ConsumerRecord]]
-    #: All records. Never changed: the member's thread may look at them.
-    records: list[ConsumerRecord]
-    #: A list iterator over them, which knows how many are left.
-    remaining: Iterator[ConsumerRecord]
+    records: list[ConsumerRecord]  # never changed: the member's thread may look at them
+    remaining: Iterator[ConsumerRecord]  # a list iterator over them, which knows how many are left
 
     @property
     def handed_count(self) -> int:
@@ -538,15 +525,13 @@ class _PolledState(NamedTuple):
 
 
 class PolledRecords:
-    """Records that a poll took from the fetcher and that are not handed out yet.
-
-    A record that is taken from :attr:`remaining` is handed out, without Python code for each. Other
-    threads ask what was handed out, so remaining records change under the driver's lock only.
+    """Records that a poll took from the fetcher and that are not handed out yet. Taking a record
+    from :attr:`remaining` hands it out, without Python code for each. Other threads ask what was
+    handed out, so remaining records change under the driver's lock only.
     """
 
     def __init__(self) -> None:
         self._state = _PolledState(NO_RECORDS, [], iter(()))
-        #: The records that are not handed out yet.
         self.remaining = self._state.remaining
         self._batches: Sequence[Batch] = ()
 
@@ -561,7 +546,6 @@ class PolledRecords:
 
     @property
     def all_records(self) -> Records:
-        """The records of the poll, with those that were handed out."""
         return Records(self._state.by_partition)
 
     def set_records(self, records: Records) -> None:

@@ -1,6 +1,4 @@
-"""``rota.Consumer``: the consumer for programs without asyncio, and the event loop that it runs in
-the caller's thread while a call waits.
-"""
+"""``rota.Consumer``, and the event loop that it runs in the caller's thread while a call waits."""
 
 from __future__ import annotations
 

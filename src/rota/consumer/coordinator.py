@@ -24,15 +24,12 @@ from rota.errors import Code, GroupError, InputError, Refused, RotaError, TimedO
 from rota.protocol.messages import Api, Message
 from rota.protocol.schemas import api_name
 
-#: Seconds that a JoinGroup may take beyond its rebalance timeout, as in Kafka's consumer.
-JOIN_GROUP_TIMEOUT_LAPSE = 5.0
+JOIN_GROUP_TIMEOUT_LAPSE = 5.0  # seconds beyond the rebalance timeout, as in Kafka's consumer
 
 #: Codes after which a request is repeated, until its deadline.
 RETRIABLE_GROUP_CODES = COORDINATOR_CODES | {Code.REQUEST_TIMED_OUT, Code.UNSTABLE_OFFSET_COMMIT}
-#: Seconds until the first search fails and is logged; the next ones take longer.
-FIRST_SEARCH_TIMEOUT = 2.0
-#: Characters of a request or response that are logged at most.
-MAX_TRACE_LENGTH = 600
+FIRST_SEARCH_TIMEOUT = 2.0  # seconds until the first search fails and is logged; next: longer
+MAX_TRACE_LENGTH = 600  # characters of a request or response that are logged at most
 LOGGER = logging.getLogger("rota.consumer")
 
 
@@ -54,7 +51,6 @@ class CoordinatorClient:
         self._connection: BrokerConnection | None = None
         #: JoinGroup and SyncGroup in flight, which wait for the other members.
         self._rebalance_requests: set[int] = set()
-        #: Failed searches in a row.
         self._failures = 0
         self._warning = RateLimitedWarning(f"group {group!r}: no coordinator")
         self._loop = asyncio.get_running_loop()
@@ -91,7 +87,6 @@ class CoordinatorClient:
             self._report_event(events.CoordinatorFound())
 
     def send_request(self, number: int, request: GroupRequest) -> None:
-        """Sends a request, and reports the response or the failure as an event."""
         connection = self._connection
         if connection is None:
             self._report_event(RequestFailed(number))
@@ -259,12 +254,10 @@ def _retriable_code(response: GroupResponse) -> Code | None:
 
 
 def now_ms() -> int:
-    """The monotonic clock of members."""
     return time.monotonic_ns() // 1_000_000
 
 
-#: Seconds between two warnings of the same problem.
-WARNING_INTERVAL = 30.0
+WARNING_INTERVAL = 30.0  # seconds between two warnings of the same problem
 
 
 class RateLimitedWarning:

@@ -1,8 +1,4 @@
-"""The implementation that both consumers share: polling, handling the member's commands, committing
-and closing.
-
-``WatchedTopics`` keeps the metadata of the topics fresh; ``Waker`` wakes the application.
-"""
+"""What both consumers share: polling, handling the member's commands, committing and closing."""
 
 from __future__ import annotations
 
@@ -42,11 +38,10 @@ from rota.errors import Code, InputError, RotaError
 
 FOREVER = float("inf")
 POLL_TIMEOUT = 1.0
-#: Seconds after which a poll runs the event loop although records are buffered: as long as Python
-#: lets a thread run while others wait. Running it in every poll would take a tenth of the time.
+#: Seconds after which a poll with buffered records runs the event loop: as long as Python lets a
+#: thread run while others wait. Running it in every poll would take a tenth of the time.
 LOOP_INTERVAL = 0.005
-#: A poll timeout that was probably meant as milliseconds, as in other clients.
-SUSPICIOUS_TIMEOUT = 100.0
+SUSPICIOUS_TIMEOUT = 100.0  # probably meant as milliseconds, as in other clients
 T = TypeVar("T")
 
 
@@ -86,10 +81,8 @@ class ConsumerCore:
         #: When the next automatic commit of ``assigned`` is due, in the driver's time.
         self._commit_due = 0
         self._is_polling = False
-        #: When a poll last ran the event loop.
-        self._last_loop_run = 0.0
-        #: Only a listener may still use the consumer.
-        self.is_closing = False
+        self._last_loop_run = 0.0  # when a poll last ran the event loop
+        self.is_closing = False  # only a listener may still use the consumer
         self.is_closed = False
         self._is_interrupted = False
         self._is_warned = False
@@ -146,8 +139,6 @@ class ConsumerCore:
                     self.fetcher.seek(at, unread[at])
             self.fetcher.pause(partitions)
 
-    # Polling
-
     async def fill_records(self, timeout: float, max_records: int | None = None) -> None:
         """Polls for records unless some are left; waits for the timeout at most, in seconds."""
         is_early = asyncio.get_running_loop().time() < self._last_loop_run + LOOP_INTERVAL
@@ -173,7 +164,6 @@ class ConsumerCore:
         return self.polled.take_records(self._max_records(max_records))
 
     async def fill_with_batches(self, timeout: float) -> None:
-        """Polls for batches unless some are left."""
         if not self.polled.has_batches:
             self._return_unread()
             await self._poll(timeout, None)
@@ -227,8 +217,8 @@ class ConsumerCore:
             return True
 
     def _take_records_and_end_poll(self, most: int | None) -> bool:
-        """Takes records and ends the poll in one step, so that no automatic commit covers unseen
-        records. Takes none while commands wait, which may revoke their partitions.
+        """Takes records and ends the poll in one step: no automatic commit covers unseen records.
+        Takes none while commands wait, which may revoke their partitions.
         """
         with self.member_lock():
             if not self._may_take_records():
@@ -352,9 +342,7 @@ class ConsumerCore:
             raise errors.Interrupted("wakeup was called")
 
     def check_open(self) -> None:
-        """:raises InputError: the consumer is closed
-        :raises RotaError: this process is a fork of the consumer's own
-        """
+        """Raises InputError if the consumer is closed, RotaError in a fork of its process."""
         self.fork_check.check()
         if self.is_closed:
             raise InputError("this consumer is closed")
@@ -502,8 +490,6 @@ class ConsumerCore:
 
 @dataclass(eq=False, repr=False)
 class WatchedTopics:
-    """Keeps the metadata of the consumer's topics fresh."""
-
     client: ClusterClient
     on_update: Callable[[ClusterMetadata], None]
     wake: Callable[[], None]
@@ -511,8 +497,7 @@ class WatchedTopics:
     is_due: bool = False
     task: asyncio.Task[None] | None = None
     problem: RotaError | None = None
-    #: Missing topics that were logged.
-    reported_missing: set[str] = field(default_factory=set)
+    reported_missing: set[str] = field(default_factory=set)  # missing topics that were logged
 
     def __post_init__(self) -> None:
         self.client.metadata_listeners.append(self._updated)

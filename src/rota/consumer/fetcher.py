@@ -71,8 +71,6 @@ FetchCommittedOffsets: TypeAlias = Callable[
 
 
 class Fetcher:
-    """Fetches partitions, in the application's event loop."""
-
     def __init__(  # noqa: PLR0913, what a consumer is made of
         self,
         client: ClusterClient,
@@ -83,9 +81,7 @@ class Fetcher:
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
     ) -> None:
-        """:param committed: returns the group's committed offsets; None: the consumer has no group
-        :param wake: called when records or an error have arrived
-        """
+        """``committed``: None without a group. ``wake`` is called when records or errors arrive."""
         self._client = client
         self._config = config
         self._wake = wake
@@ -108,10 +104,8 @@ class Fetcher:
         self._metadata: ClusterMetadata | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
-        #: New requests may be possible.
-        self._changed = False
-        #: Partitions that do not exist and were logged.
-        self._missing: set[TopicPartition] = set()
+        self._changed = False  # new requests may be possible
+        self._missing: set[TopicPartition] = set()  # partitions that do not exist and were logged
         self._refresh_at = 0.0
         self._refreshes = 0
         self._refreshing = False
@@ -225,7 +219,6 @@ class Fetcher:
 
     @property
     def buffered(self) -> int:
-        """Bytes that wait to be handed out, as the brokers sent them."""
         return self._positions.buffered_bytes
 
     async def wait_for_positions(
@@ -360,10 +353,8 @@ def _find_leader(metadata: ClusterMetadata, partition: TopicPartition) -> Leader
 
 #: The two connections to a broker; other requests use a third.
 FIRST_FETCH, SECOND_FETCH = "fetch", "second fetch"
-#: Seconds by which the second Fetch ends before the first.
-SECOND_FETCH_MARGIN = 0.02
-#: Seconds that the second Fetch waits at first.
-SECOND_FETCH_WAIT = 0.02
+SECOND_FETCH_MARGIN = 0.02  # seconds by which the second Fetch ends before the first
+SECOND_FETCH_WAIT = 0.02  # seconds that the second Fetch waits at first
 
 
 class FetchConnection(NamedTuple):
@@ -373,25 +364,21 @@ class FetchConnection(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class InFlightFetches:
-    """The Fetch requests in flight: sends them and handles their responses."""
-
     client: ClusterClient
     config: FetchConfig
     positions: Positions
     buffer: FetchBuffer
-    #: Called after each response.
-    done: Callable[[], None]
+    done: Callable[[], None]  # called after each response
     offset_fetcher: OffsetFetcher
     #: When a Fetch ends its wait at the broker; None: the connection is being opened.
     max_wait_ends_at: dict[FetchConnection, float | None] = field(default_factory=dict)
     #: Brokers whose second Fetch brought no records, and how long the next one waits.
     second_waits: dict[int, float] = field(default_factory=dict)
-    #: Responses are ignored.
-    closed: bool = False
+    closed: bool = False  # responses are ignored
 
     def send_fetches(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
-        """Sends the Fetch requests that can be sent, unless enough is buffered by partitions that
-        hand out records. While the loop does not run, only open connections are used.
+        """Sends the Fetch requests that can be sent, unless partitions that hand out records have
+        enough buffered. While the loop does not run, only open connections are used.
         """
         positions, client = self.positions, self.client
         limits = compute_byte_limits(self.config, positions.brokers)
@@ -547,7 +534,7 @@ class InFlightFetches:
 
 @dataclass(eq=False, repr=False)
 class OffsetFetcher:
-    """Finds positions: committed offsets (OffsetFetch), resets (ListOffsets) and validation
+    """Finds positions: committed offsets (OffsetFetch), resets (ListOffsets), validation
     (OffsetForLeaderEpoch, KIP-320). Each request has a task of its own.
     """
 
@@ -555,10 +542,8 @@ class OffsetFetcher:
     config: FetchConfig
     positions: Positions
     buffer: FetchBuffer
-    #: Called after each response.
-    done: Callable[[], None]
-    #: Returns the group's committed offsets; None: the consumer has no group.
-    committed: FetchCommittedOffsets | None
+    done: Callable[[], None]  # called after each response
+    committed: FetchCommittedOffsets | None  # None: the consumer has no group
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def start_requests(self, loop: asyncio.AbstractEventLoop, now: float) -> None:
@@ -666,25 +651,19 @@ class OffsetFetcher:
             self.client.request_refresh()
 
 
-#: Bytes of a response: larger ones are not faster, and need more memory.
-MAX_RESPONSE_BYTES = 8 << 20
-#: Bytes that a response may always have: many small responses take longer.
-MIN_RESPONSE_BYTES = 4 << 20
+MAX_RESPONSE_BYTES = 8 << 20  # bytes; larger ones are not faster and need more memory
+MIN_RESPONSE_BYTES = 4 << 20  # bytes that are always allowed: many small ones take longer
 
 
 class ByteLimits(NamedTuple):
-    """Limits in bytes, as the brokers send them."""
-
     response: int
-    #: No partition is fetched while this many bytes wait to be handed out.
-    buffered: int
-    #: Inactive bytes above this are dropped: what may be buffered if all partitions are paused.
-    inactive: int
+    buffered: int  # no partition is fetched while this many bytes wait to be handed out
+    inactive: int  # inactive bytes above this are dropped, as if all partitions were paused
 
 
 def compute_byte_limits(config: FetchConfig, brokers: int) -> ByteLimits:
-    """Computes the limits for a number of brokers. All responses together have ``fetch.max.bytes``,
-    unless that makes them very small; one is in flight while another is handed out.
+    """All responses together have ``fetch.max.bytes``, unless that makes them very small; one is in
+    flight while another is handed out.
     """
     total, of_partition = config.fetch_max_bytes, config.max_partition_bytes
     fetches = 2 * max(brokers, 1)

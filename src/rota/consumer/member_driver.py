@@ -1,5 +1,4 @@
-"""Runs the member's state machine: its requests and timers have a thread of their own, so
-heartbeats never wait.
+"""Runs the member's state machine: a thread for requests and timers, so heartbeats never wait.
 
 Two threads pass events to the machine, one at a time: the application's (it polls, commits, closes)
 and the driver's (responses and timers). Each command is carried out by the thread it belongs to:
@@ -37,13 +36,10 @@ from rota.errors import RotaError, StrategyFailed
 
 LOGGER = logging.getLogger("rota.consumer")
 POLL_EVENTS = frozenset({events.PollBegan, events.PollEnded})
-#: Seconds for the thread to end.
-STOP_TIMEOUT = 5.0
+STOP_TIMEOUT = 5.0  # seconds for the thread to end
 
 
 class MemberDriver:
-    """A member of a group: its state machine, and the thread that runs it."""
-
     def __init__(
         self,
         client: ClientConfig,
@@ -52,14 +48,12 @@ class MemberDriver:
         consumed: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]],
         wake: Callable[[], None],
     ) -> None:
-        """:param consumed: returns the positions after what was handed out; called under the lock,
-            in either thread
-        :param wake: called when the inbox has a new command, in either thread
+        """``consumed`` returns the positions after what was handed out, under the lock; ``wake`` is
+        called when the inbox has a new command. Both are called in either thread.
         """
         #: Held while the machine handles an event, and while records are taken.
         self.lock = threading.RLock()
-        #: Commands for the application, in this order.
-        self.inbox: deque[MemberCommand] = deque()
+        self.inbox: deque[MemberCommand] = deque()  # commands for the application, in this order
         #: To be read under the lock; only :meth:`handle_event` changes it.
         self.machine = MemberStateMachine(
             member, assignors, consumed, spread=lambda pause: round(add_jitter(pause))
@@ -81,7 +75,6 @@ class MemberDriver:
         return self._member.group
 
     def now(self) -> int:
-        """The machine's time, in milliseconds."""
         return now_ms()
 
     def handle_event(self, event: MemberEvent) -> None:
@@ -202,8 +195,6 @@ class MemberDriver:
         if not self._is_stopped:
             self._handle_event_safely(made)
 
-    # In the driver's thread
-
     def _open(self) -> None:
         config, report_event = self._client_config, self._handle_event_safely
         self._coordinator = CoordinatorClient(config, self._member.group, report_event)
@@ -246,7 +237,6 @@ class MemberDriver:
             self._report(error)
 
     def _report(self, error: Exception) -> None:
-        """Makes the application's next call raise an error."""
         LOGGER.error("group %r: %r", self._member.group, error, exc_info=error)
         if not self._is_stopped:
             self.inbox.append(events.RaiseError(error))
@@ -260,13 +250,11 @@ class MemberDriver:
 
 class MemberTimers:
     """The times of the member's timers; wakes the loop for the earliest. All methods need the lock.
-
     A poll stops and moves timers thousands of times a second: that causes no wake-up.
     """
 
     def __init__(self, fire: Callable[[], None]) -> None:
-        #: In milliseconds of the driver's clock.
-        self.due: dict[events.MemberTimer, int] = {}
+        self.due: dict[events.MemberTimer, int] = {}  # in milliseconds of the driver's clock
         self._fire = fire
         #: When the loop will wake up, in milliseconds; it may not have its timer yet.
         self._armed = math.inf
@@ -445,7 +433,6 @@ class ForkCheck:
 
     @property
     def is_forked(self) -> bool:
-        """Whether the current process is a fork of the process that created the object."""
         return os.getpid() != self._pid
 
     def check(self) -> None:

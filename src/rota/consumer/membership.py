@@ -1,5 +1,4 @@
-"""The application's side of group membership: carries out the member's commands inside the
-application's calls.
+"""The application's side of membership: executes the member's commands inside application calls.
 
 The commands of the driver's thread (:mod:`rota.consumer.member_driver`) wait in an inbox, so that
 listeners, callbacks and interceptors run in the application's own thread, and only there.
@@ -31,8 +30,7 @@ from rota.errors import AuthorizationFailed, Code, GroupError
 
 LOGGER = logging.getLogger("rota.consumer")
 NO_LISTENER = RebalanceListener()
-#: The caller runs inside a listener.
-in_listener: ContextVar[bool] = ContextVar("in_listener", default=False)
+in_listener: ContextVar[bool] = ContextVar("in_listener", default=False)  # inside a listener
 CommitCommand: TypeAlias = (
     events.RunCommitCallback | events.CallInterceptors | events.FinishSyncCommit
 )
@@ -49,15 +47,12 @@ class GroupMembership:
     want_metadata: Callable[[tuple[str, ...] | None], None]
     wake: Callable[[], None]
     listener: RebalanceListener = NO_LISTENER
-    #: The member has left the group, after ``CloseRequested``.
-    has_left: bool = False
+    has_left: bool = False  # the member has left the group, after ``CloseRequested``
     numbers: Iterator[int] = field(default_factory=partial(itertools.count, 1))
     callbacks: dict[int, CommitCallback | None] = field(default_factory=dict)
-    #: The outcomes of synchronous commits.
-    ended: dict[int, Exception | None] = field(default_factory=dict)
+    ended: dict[int, Exception | None] = field(default_factory=dict)  # of synchronous commits
     errors: list[Exception] = field(default_factory=list)
-    #: The listener's call that is running, or was last.
-    listener_task: asyncio.Future[None] | None = None
+    listener_task: asyncio.Future[None] | None = None  # the running or last call of the listener
 
     @property
     def is_listener_running(self) -> bool:
@@ -94,7 +89,6 @@ class GroupMembership:
         return [each for each in waiting if isinstance(each, CommitCommand)]
 
     def commit_async(self, offsets: Offsets | None, callback: CommitCallback | None) -> None:
-        """Starts a commit; its callback runs later."""
         number = next(self.numbers)
         self.callbacks[number] = callback
         self.driver.handle_event(events.CommitRequested(number, offsets))
@@ -106,9 +100,7 @@ class GroupMembership:
         return number
 
     def has_commit_ended(self, number: int) -> bool:
-        """:raises GroupError: the commit has failed
-        :raises TimedOut: it was not stored in time
-        """
+        """Raises GroupError if the commit failed, TimedOut if it was not stored in time."""
         if number not in self.ended:
             return False
         error = self.ended.pop(number)

@@ -46,15 +46,12 @@ NO_TOKEN = 0
 class FetchState(enum.Enum):
     """The state of a partition on the way to its records."""
 
-    #: Needs the group's committed offset.
-    INITIALIZING = "initializing"
-    #: Needs the first or the last offset, or the offset of a time, from its leader.
-    AWAIT_RESET = "await_reset"
+    INITIALIZING = "initializing"  # needs the group's committed offset
+    AWAIT_RESET = "await_reset"  # its leader is asked for the first, last or timed offset
     #: Needs to know whether the leader's log was truncated below the position (KIP-320).
     AWAIT_VALIDATION = "await_validation"
     FETCHING = "fetching"
-    #: No position, and no policy to find one.
-    FAILED = "failed"
+    FAILED = "failed"  # no position, and no policy to find one
 
 
 #: A seek leads from every state to all but INITIALIZING and FAILED.
@@ -89,35 +86,24 @@ class FetchablePartition(NamedTuple):
 @dataclass(slots=True)
 class PartitionState:
     partition: TopicPartition
-    #: Version of the buffered records: those with another one are outdated.
-    buffer_version: int
-    #: Partitions are requested in this order; a partition that gets records moves to the end.
-    fetch_order: int
+    buffer_version: int  # version of the buffered records: those with another one are outdated
+    fetch_order: int  # the order of requests; a partition that gets records moves to the end
     state: FetchState = FetchState.INITIALIZING
     consumed_position: FetchPosition | None = None
     fetch_position: FetchPosition | None = None
-    #: In AWAIT_RESET: the timestamp of the ListOffsets request.
-    reset_target: int = LATEST
-    #: In AWAIT_RESET by time: no record has the time yet, so the log end is requested.
-    asks_log_end: bool = False
-    #: That log end: the position if a second request for the time finds no record either.
-    log_end: int | None = None
-    #: The token of the request in flight.
-    token: int = NO_TOKEN
+    reset_target: int = LATEST  # in AWAIT_RESET: the timestamp of the ListOffsets request
+    asks_log_end: bool = False  # AWAIT_RESET by time without such a record: request the log end
+    log_end: int | None = None  # that log end: the position if no record is found again
+    token: int = NO_TOKEN  # the token of the request in flight
     leader: LeaderAndEpoch | None = None
     source: FetchSource = field(default_factory=FetchSource)
-    #: When the preferred read replica expires.
-    preferred_replica_expires_at: float = 0.0
+    preferred_replica_expires_at: float = 0.0  # when the preferred read replica expires
     paused: bool = False
     pending_revocation: bool = False
-    #: The next record cannot be read; the partition waits for the application.
-    has_bad_record: bool = False
-    #: Bytes that wait to be handed out.
-    buffered_bytes: int = 0
-    #: Bytes among them that must not be handed out now.
-    inactive_bytes: int = 0
-    #: An error comes next: the records before it are handed out first.
-    drain_before_fetch: bool = False
+    has_bad_record: bool = False  # unreadable next record: it waits for the application
+    buffered_bytes: int = 0  # bytes that wait to be handed out
+    inactive_bytes: int = 0  # bytes among them that must not be handed out now
+    drain_before_fetch: bool = False  # an error comes after the records before it
     high_watermark: int | None = None
     last_stable: int | None = None
     log_start: int | None = None
@@ -146,25 +132,17 @@ class Positions:
     #: ListOffsets timestamp for partitions without a committed offset, or a function that returns
     #: it (``by_duration``); None if that is an error.
     reset: int | Callable[[], int] | None
-    #: Returns the pause after a number of failures in a row.
-    backoff: Callable[[int], float]
-    #: Seconds to read from a replica that the leader has named.
-    preferred_replica_expiry: float
-    #: Receives the reason why records come again, or never.
-    warn: Callable[[str], None] = lambda _: None
+    backoff: Callable[[int], float]  # returns the pause after a number of failures in a row
+    preferred_replica_expiry: float  # seconds to read from a replica that the leader has named
+    warn: Callable[[str], None] = lambda _: None  # gets why records come again, or never
     _entries: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     _schedule: ReadyPartitions = field(default_factory=lambda: ReadyPartitions())  # noqa: PLW0108
     _leaderless: dict[TopicPartition, PartitionState] = field(default_factory=dict)
-    #: Number of leaders; None: not counted since the last change.
-    _brokers: int | None = None
+    _brokers: int | None = None  # number of leaders; None: not counted since the last change
     _last_number: int = NO_TOKEN
-    #: Of all partitions.
-    buffered_bytes: int = 0
-    inactive_bytes: int = 0
-    #: Increases when buffered records may have become outdated, or may be handed out again.
-    changes: int = 0
-
-    # Called by the application
+    buffered_bytes: int = 0  # of all partitions
+    inactive_bytes: int = 0  # of all partitions
+    changes: int = 0  # rises when buffered records may be outdated, or may be handed out again
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Sets the assigned partitions; partitions that stay keep their position."""
@@ -243,8 +221,6 @@ class Positions:
             if (consumed := entry.consumed_position) is not None
         }
 
-    # Which requests to send
-
     def update_leaders(self, leader_of: Callable[[TopicPartition], LeaderAndEpoch | None]) -> None:
         for entry in self._entries.values():
             leader = leader_of(entry.partition)
@@ -308,7 +284,6 @@ class Positions:
 
     @property
     def leaderless(self) -> Collection[TopicPartition]:
-        """Partitions that wait for new metadata."""
         return self._leaderless.keys()
 
     @property
@@ -320,8 +295,6 @@ class Positions:
 
     def next_retry_at(self, now: float) -> float | None:
         return self._schedule.next_retry_at(now)
-
-    # Responses
 
     def handle_failure(self, tokens: Iterable[RequestToken], now: float) -> None:
         """Handles requests without a useful response: retries after a pause."""
@@ -558,8 +531,7 @@ class Positions:
         self._schedule.pause(entry)
 
 
-#: A state that needs a request, or the broker to fetch from.
-QueueKey: TypeAlias = FetchState | int
+QueueKey: TypeAlias = FetchState | int  # a state that needs a request, or the broker to fetch from
 
 
 class ReadyPartitions:

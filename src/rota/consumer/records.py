@@ -1,6 +1,4 @@
-"""The records that an application receives from a consumer, the listeners, interceptors and
-callbacks that it can register, and the checks of its arguments.
-"""
+"""What an application receives or registers: records, listeners, interceptors, callbacks."""
 
 from __future__ import annotations
 
@@ -21,10 +19,8 @@ class ConsumerRecord(NamedTuple):
     topic: str
     partition: int
     offset: int
-    #: Milliseconds since 1970; -1: none.
-    timestamp: int
-    #: 0: set by the producer (CreateTime), 1: by the broker (LogAppendTime).
-    timestamp_type: int
+    timestamp: int  # milliseconds since 1970; -1: none
+    timestamp_type: int  # 0: set by the producer (CreateTime), 1: by the broker (LogAppendTime)
     key: Any
     value: Any
     headers: tuple[tuple[str, bytes | None], ...]
@@ -35,8 +31,7 @@ class GroupMetadata(NamedTuple):
     """The identity of a member in its group."""
 
     group: str
-    #: -1 outside of the group.
-    generation: int
+    generation: int  # -1 outside of the group
     member_id: str
     group_instance_id: str | None
 
@@ -96,7 +91,7 @@ class RebalanceListener:
         """Called with the new partitions; with the eager protocol, with all partitions."""
 
     def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> Awaitable[None] | None:
-        """Called when partitions may have other owners already, so that it is too late to commit.
+        """Called when partitions may have other owners: too late to commit.
 
         Calls :meth:`on_partitions_revoked` by default.
         """
@@ -121,8 +116,7 @@ class ConsumerInterceptor:
         """Called when the consumer is closed."""
 
 
-#: A :class:`TopicPartition`, or a pair like it.
-PartitionLike: TypeAlias = tuple[str, int]
+PartitionLike: TypeAlias = tuple[str, int]  # a :class:`TopicPartition`, or a pair like it
 
 OffsetsArgument: TypeAlias = (
     Mapping[TopicPartition, OffsetAndMetadata | int]
@@ -130,10 +124,8 @@ OffsetsArgument: TypeAlias = (
 )
 
 TimesArgument: TypeAlias = Mapping[TopicPartition, int] | Mapping[PartitionLike, int]
-#: Characters of a wrong argument that a message shows.
-MAX_SHOWN = 60
-#: Characters of patterns that topic names cannot have.
-PATTERN_CHARACTERS = re.compile(r"[\^$*+?|()\[\]{}\\]")
+MAX_SHOWN = 60  # characters of a wrong argument that a message shows
+PATTERN_CHARACTERS = re.compile(r"[\^$*+?|()\[\]{}\\]")  # not in topic names
 
 
 def parse_partition(name: str, given: object) -> TopicPartition:

@@ -1,9 +1,7 @@
 """Plans: which partitions a strategy would assign to each member, which would move, and how many
 moves were necessary.
 
-`plan_rebalance` resolves the strategy (assignors/registry.py), asks it for the members' user data,
-builds the `Problem`, runs and checks the strategy (assignors/interface.py) and returns a `Plan`.
-``rota.assign`` calls it with a time budget on the machine's clock.
+``rota.assign`` calls `plan_rebalance` with a time budget on the machine's clock.
 """
 
 from __future__ import annotations
@@ -48,8 +46,7 @@ from rota.engine.model.text import list_first_names
 from rota.engine.model.topic import NO_PARTITIONS, Cluster, IntArray, Partitions
 from rota.errors import InputError
 
-#: The number of times since the last rebalance for which the expected downtime is averaged.
-HEARTBEAT_SHARES = 8
+HEARTBEAT_SHARES = 8  # times since the last rebalance over which downtime is averaged
 
 if TYPE_CHECKING:
     from rota.engine.history.timing import GroupTiming
@@ -70,9 +67,8 @@ class Move:
 
 
 class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
-    """Which partitions each member would get: ``plan["C0"]`` is ``{"t0": (0, 1)}``.
-
-    Everything is kept as arrays; names and tuples are created on request.
+    """Which partitions each member would get: ``plan["C0"]`` is ``{"t0": (0, 1)}``. Everything is
+    kept as arrays; names and tuples are created on request.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 (only `plan_rebalance` creates one)
@@ -132,11 +128,9 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
         )
 
     def apply(self, members: Iterable[Member], generation: int) -> list[Member]:
-        """Returns the members after a rebalance with this plan.
-
-        Each member owns its partitions in this generation. A strategy with hooks of its own learns
-        of the assignment (`on_assignment`) and makes the next user data; the hooks are called once
-        for a member and generation.
+        """Returns the members after a rebalance with this plan. Each member owns its partitions in
+        this generation. A strategy with hooks of its own learns of the assignment (`on_assignment`)
+        and makes the next user data; the hooks are called once for a member and generation.
         """
         return [
             replace(
@@ -306,7 +300,6 @@ class Plan(Mapping[str, dict[str, tuple[int, ...]]]):
     def downtime_ms(self) -> int:
         """The expected downtime of the rebalance, in partition-milliseconds: two partitions without
         a consumer for one second are 2,000. A cooperative rebalance includes its second round.
-
         Heartbeats begin anew with each rebalance, and nobody knows the time since the last one to
         the second. So the result is an average over one heartbeat interval.
         """
@@ -451,7 +444,7 @@ def plan_rebalance(  # noqa: PLR0913 (all but two are options)
             before = first.build_problem(cluster, group)
     stands_for_user_data = isinstance(first, StickyAssignor) and member_assignors is None
     if registry.common_protocol(assignors) is RebalanceProtocol.EAGER and not stands_for_user_data:
-        # An eager member revokes everything before it joins (ConsumerCoordinator.onJoinPrepare in
+        # an eager member revokes everything before it joins (ConsumerCoordinator.onJoinPrepare in
         # Java), so the leader sees no owned partitions: only user data.
         revoked = {member: replace(group[member], owned=NO_PARTITIONS) for member in group}
         group = GroupSubscription(revoked)

@@ -1,9 +1,8 @@
 """Arrow and Spark schemas of the tables, and conversions of rows.
 
 Three parts: schemas and rows of any table; Arrow columns from positions in a buffer, and back;
-generations as rows of silver/generations, and back. A group keeps most of its members and their
-partitions from one generation to the next: equal values are written to Arrow once and are read into
-one object.
+generations as rows of silver/generations, and back. A group keeps most members and partitions from
+one generation to the next: equal values are written to Arrow once and are read into one object.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from rota.engine.history.samples import GroupSample
 
 T = TypeVar("T")
-#: Values by column; times are milliseconds.
-TableRow: TypeAlias = Mapping[str, Any]
+TableRow: TypeAlias = Mapping[str, Any]  # values by column; times are milliseconds
 TIME_TYPE = pa.timestamp("us", tz="UTC")
 
 _SIMPLE_TYPES = {
@@ -61,7 +59,6 @@ def spark_ddl(table: Table) -> str:
 
 
 def struct_ddl(table: Table) -> str:
-    """Returns the DDL type of a column that holds a whole row."""
     return f"struct<{', '.join(f'`{each.name}`: {each.type}' for each in table.columns)}>"
 
 
@@ -72,7 +69,6 @@ def arrow_schema(table: Table) -> pa.Schema:
 
 @cache
 def arrow_type(name: str) -> pa.DataType:
-    """Returns the Arrow type of a type in Spark's DDL."""
     nested = _NESTED_TYPE.fullmatch(name.strip())
     if nested is None:
         return _SIMPLE_TYPES[name.strip()]
@@ -88,7 +84,6 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def _split_fields(text: str) -> list[str]:
-    """Splits at commas outside of brackets."""
     parts, depth, begin = [], 0, 0
     for place, sign in enumerate(text):
         depth += (sign == "<") - (sign == ">")
@@ -146,7 +141,6 @@ def table_to_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def batch_to_rows(rows: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Returns rows as Python values; times are in milliseconds."""
     return table_to_rows(pa.Table.from_batches([rows]))
 
 
@@ -180,7 +174,6 @@ def null_filled_batch(
 
 
 def to_milliseconds(column: pa.Array) -> pa.Array:
-    """Converts times to milliseconds since 1970."""
     return column.cast(_MILLISECOND_TYPE, safe=False).cast(pa.int64())
 
 
@@ -203,11 +196,9 @@ def name_array(codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Array:
 
 
 def slice_arrays(data: bytes, columns: Sequence[Slices], kind: pa.DataType) -> list[pa.Array]:
-    """Converts slices of a buffer to columns; a size below zero is null.
-
-    Each row's slices follow each other in the buffer. So the whole buffer is taken for one column
-    of byte strings, of which every second is a slice and the others are what is between; Arrow then
-    copies the wanted ones.
+    """Converts slices of a buffer to columns; a size below zero is null. Each row's slices follow
+    each other. So the whole buffer becomes one column of byte strings, of which every second is a
+    slice and the others are what is between; Arrow then copies the wanted ones.
     """
     if not len(columns[0].start):
         return [pa.array([], kind) for _ in columns]
@@ -316,11 +307,9 @@ class GenerationReader:
         self._members: dict[tuple[Any, ...], GenerationMember] = {}
 
     def read(self, batch: pa.RecordBatch) -> list[Generation]:
-        """Reads rows of silver/generations."""
         return self._read_rows(batch, Generation)
 
     def read_samples(self, batch: pa.RecordBatch) -> list[GroupSample]:
-        """Reads rows of bronze/samples."""
         from rota.engine.history.samples import GroupSample  # noqa: PLC0415 (slow, and rarely used)
 
         return self._read_rows(batch, GroupSample)

@@ -2,13 +2,12 @@
 
 This module only reads: it joins no group, creates no topic and writes no result.
 
-Past log end offsets come from ListOffsets. A broker does not store where a partition ended at
-some time, but it finds the first record that is not older than a time: at that time the partition
-ended there. So a lookup for the millisecond after T gives the end at T; if no record is that
-young, the end at T is the end now. The result is as exact as the records' timestamps: the broker
-sets them with ``message.timestamp.type=LogAppendTime``; with ``CreateTime``, the default, producers
-set them by their own clocks, a little before the write. A time before the first remaining record
-gives no result.
+Past log end offsets come from ListOffsets, which finds the first record that is not older than a
+time: at that time the partition ended there. So a lookup for the millisecond after T gives the end
+at T; if no record is that young, the end at T is the end now. The result is as exact as the
+records' timestamps: the broker sets them with ``message.timestamp.type=LogAppendTime``; with
+``CreateTime``, the default, producers set them by their own clocks, a little before the write. A
+time before the first remaining record gives no result.
 
 The timestamp of the found record gives two more samples: before that time the partition ended
 before the record, from then on behind it. The lookups use times of commits, evenly chosen: with as
@@ -45,10 +44,8 @@ from rota.protocol.messages import Api, DescribeLogDirsRequest, DescribeLogDirsR
 T = TypeVar("T")
 JOURNAL_TOPIC = "__consumer_offsets"
 REQUEST_TIMEOUT = 30.0
-#: Timeout of the first request, in seconds; short, to report a wrong address soon.
-CONNECT_TIMEOUT = 10.0
-#: Typical size of a record of the journal, which is a commit.
-RECORD_BYTES = 100
+CONNECT_TIMEOUT = 10.0  # seconds for the first request: a wrong address shows soon
+RECORD_BYTES = 100  # typical size of a record of the journal, which is a commit
 
 JOURNAL_ACLS = (
     f"Describe and Read on topic {JOURNAL_TOPIC}",
@@ -63,14 +60,9 @@ DEFAULT_SETTINGS: Mapping[str, object] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCluster:
-    """The connection settings of a cluster, and the maximum number of lookups."""
-
-    #: Settings with Kafka's names, also passwords.
-    settings: Mapping[str, object] = field(repr=False)
-    #: Timeout of each request, in seconds.
-    timeout: float = REQUEST_TIMEOUT
-    #: Maximum number of ListOffsets lookups; 0: no lookups.
-    lookups: int = 0
+    settings: Mapping[str, object] = field(repr=False)  # Kafka's names, also passwords
+    timeout: float = REQUEST_TIMEOUT  # timeout of each request, in seconds
+    lookups: int = 0  # maximum number of ListOffsets lookups; 0: no lookups
 
     @property
     def servers(self) -> str:
@@ -79,16 +71,10 @@ class LiveCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveJournal:
-    """The bounds and the size of a live cluster's journal."""
-
     cluster: LiveCluster
-    #: Log start offsets by partition; empty: the cluster has no journal yet.
-    log_starts: Mapping[int, int]
-    #: Log end offsets by partition, at which reading stops.
-    log_ends: Mapping[int, int]
-    #: Bytes on the leaders' disks; None: unknown.
-    size: int | None = None
-    #: Time of these values, in milliseconds since 1970.
+    log_starts: Mapping[int, int]  # by partition; empty: the cluster has no journal yet
+    log_ends: Mapping[int, int]  # log end offsets by partition, at which reading stops
+    size: int | None = None  # bytes on the leaders' disks; None: unknown
     at: int
     cluster_id: str | None = None
 
@@ -275,10 +261,8 @@ def _sum_log_dirs(response: DescribeLogDirsResponse) -> int:
 
 
 BEFORE_ALL_RECORDS = 0
-#: Lookups for every partition: log start, log end, and the first record.
-MIN_LOOKUPS = 3
-#: Maximum number of lookups in the past for one partition.
-MAX_LOOKUPS = 500
+MIN_LOOKUPS = 3  # lookups for every partition: log start, log end, and the first record
+MAX_LOOKUPS = 500  # maximum number of lookups in the past for one partition
 PARTITIONS_PER_REQUEST = 2_000
 MAX_REQUESTS_IN_FLIGHT = 8
 
@@ -294,29 +278,21 @@ class EndSample(NamedTuple):
 
 
 class PartitionBounds(NamedTuple):
-    """Log start and end of a partition, now."""
-
     begin: int
     end: int
     now: int
-    #: The first record in the log.
     first: ListedOffset | None
 
 
 @dataclass(slots=True)
 class LookupResult:
-    """Samples of log ends, and what could not be looked up."""
-
     lookups: int = 0
-    #: Number of partitions that were looked up.
     partitions: int = 0
     samples: list[EndSample] = field(default_factory=list)
-    #: Partitions that were not looked up because of the limit.
     left_out: list[TopicPartition] = field(default_factory=list)
     #: Topics and partitions that could not be looked up, by reason.
     skipped: dict[str, set[str]] = field(default_factory=dict)
-    #: Number of lookups of times before the log start.
-    deleted: int = 0
+    deleted: int = 0  # number of lookups of times before the log start
 
     def skip(self, why: str, name: str) -> None:
         self.skipped.setdefault(why, set()).add(name)
@@ -324,7 +300,6 @@ class LookupResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupPlan:
-    #: Past times to look up, ascending, by partition.
     times: Mapping[TopicPartition, Sequence[int]]
     left_out: tuple[TopicPartition, ...] = ()
 
@@ -368,7 +343,6 @@ def _choose_commit_times(commits: DataFrame, each: int, since: int | None) -> Da
 
 
 def end_samples_frame(spark: SparkSession, result: LookupResult) -> DataFrame:
-    """Returns rows of bronze/ends."""
     columns = "topic string, partition int, at bigint, beginning bigint, end bigint"
     rows = spark.createDataFrame([tuple(each) for each in result.samples], columns)
     return rows.withColumn("at", fn.timestamp_millis("at"))

@@ -29,8 +29,7 @@ from rota.pipeline.group_by import repartition_by_key, split_by_key
 from rota.pipeline.ingest import GROUP_SQL, IS_OFFSET_SQL
 from rota.pipeline.tables import COMMITS, GENERATIONS, GROUPS, OWNERSHIP, Table
 
-#: Maximum number of examples of each type.
-MAX_EXAMPLES = 20
+MAX_EXAMPLES = 20  # maximum number of examples of each type
 UNREAD_OFFSETS = "offset records"
 UNREAD_GROUPS = "group records"
 DAMAGED_BATCHES = "damaged batches"
@@ -95,20 +94,16 @@ def merge_unread(*several: Iterable[Unread]) -> list[Unread]:
     return [unread for unread in by_kind.values() if unread.count]
 
 
-#: Number of members or owners in one Arrow batch.
-MEMBERS_PER_BATCH = 10_000
-#: Type of a COMMIT marker, in the key of a control record.
-COMMIT_MARKER = 1
-#: SQL: the record is not a committed offset.
-IS_GROUP_RECORD_SQL = f"(key is null or not {IS_OFFSET_SQL})"
+MEMBERS_PER_BATCH = 10_000  # number of members or owners in one Arrow batch
+COMMIT_MARKER = 1  # type of a COMMIT marker, in the key of a control record
+IS_GROUP_RECORD_SQL = f"(key is null or not {IS_OFFSET_SQL})"  # not a committed offset
 _MARKER_TYPE_SQL = "cast(conv(hex(substring(key, 3, 2)), 16, 10) as int)"
 
 
 def keep_committed_records(journal: DataFrame) -> DataFrame:
-    """Returns the records outside of transactions and in committed transactions, without markers.
-
-    A transaction ends with the next marker of its producer id. The marker's epoch is not used: it
-    may already be the next epoch.
+    """Returns the records outside of transactions and in committed transactions, without markers. A
+    transaction ends with the next marker of its producer id. The marker's epoch is not used: it may
+    already be the next epoch.
     """
     ended = _transaction_outcomes(journal).where(fn.col("outcome") == COMMIT_MARKER).drop("outcome")
     return journal.where("not transactional and not control").unionByName(ended)

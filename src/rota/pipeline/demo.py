@@ -41,8 +41,7 @@ from rota.engine.simulator.trace import SimulatedLogLine
 from rota.errors import InputError
 from rota.pipeline.cluster import JOURNAL_TOPIC, LiveCluster
 
-#: Monday, 2026-01-05, 00:00 UTC: the demo is always the same.
-START_MS = 1_767_571_200_000
+START_MS = 1_767_571_200_000  # monday, 2026-01-05, 00:00 UTC: the demo is always the same
 SEGMENT_BYTES = 512 * 1024
 JOURNAL_CONFIG = TopicConfig(cleanup_policy="compact")
 
@@ -59,18 +58,12 @@ KAFKA_LOGGER = "org.apache.kafka.coordinator.group.GroupMetadataManager"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoDay:
-    """The files of the simulated day."""
-
-    #: Folder that contains the ``__consumer_offsets-N`` folders.
-    segments: Path
-    #: Lines about groups in log4j's format; times are UTC.
-    server_log: Path
-    #: JSON lines with ``t``, ``topic``, ``partition``, ``beginning`` and ``end``.
-    ends: Path
+    segments: Path  # folder that contains the ``__consumer_offsets-N`` folders
+    server_log: Path  # lines about groups in log4j's format; times are UTC
+    ends: Path  # JSON lines with ``t``, ``topic``, ``partition``, ``beginning`` and ``end``
     start_ms: int
     end_ms: int
     groups: int
-    #: Number of records in the journal.
     records: int
 
 
@@ -157,8 +150,6 @@ def _host_for_master(master: str) -> str:
 
 
 class _JournalWriter:
-    """The journal entries of all groups, by partition of the journal."""
-
     def __init__(self) -> None:
         self._batches: dict[int, list[tuple[int, list[KeyValue]]]] = defaultdict(list)
 

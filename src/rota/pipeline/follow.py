@@ -80,8 +80,7 @@ from rota.pipeline.store import (
 )
 from rota.pipeline.tables import COMMITS, ENDS, EVIDENCE, JOURNAL, LAG, SERVERLOG, TABLES
 
-#: Seconds between two ListOffsets requests for the same partition.
-SAMPLE_INTERVAL = 30.0
+SAMPLE_INTERVAL = 30.0  # seconds between two ListOffsets requests for the same partition
 
 
 class EndSampler:
@@ -108,8 +107,7 @@ class EndSampler:
         return pa.Table.from_batches([arrow.rows_to_batch(ENDS, rows)])
 
 
-#: A micro-batch with more records or groups is computed on Spark, not in this process.
-MAX_SMALL_RECORDS = 500_000
+MAX_SMALL_RECORDS = 500_000  # with more records or groups, Spark computes the micro-batch
 MAX_SMALL_GROUPS = 500
 FOLLOW_FILE = "follow.json"
 _JOURNAL_SCHEMA = arrow.arrow_schema(JOURNAL)
@@ -123,21 +121,15 @@ TABLES_CHECKSUM = zlib.crc32(" ".join(arrow.spark_ddl(table) for table in TABLES
 class FollowState:
     """The content of ``follow.json``: which micro-batch the published tables include."""
 
-    #: Name of the checkpoint folder.
-    follow: str
-    #: Cluster id.
-    cluster: str | None
-    #: The options ``--group``, ``--since`` and ``--assignment-interval`` of the first run.
-    groups: list[str]
+    follow: str  # name of the checkpoint folder
+    cluster: str | None  # cluster id
+    groups: list[str]  # ``--group``, ``--since``, ``--assignment-interval`` of the first run
     since: int | None
     assignment_interval: int = ASSIGNMENT_INTERVAL
-    #: Number of the last micro-batch in the tables; -1 before the first.
-    batch: int = -1
-    #: Time of the last record, in milliseconds since 1970.
-    last: int = 0
+    batch: int = -1  # number of the last micro-batch in the tables; -1 before the first
+    last: int = 0  # time of the last record, in milliseconds since 1970
     rebalances: int = 0
-    #: Checksum of the columns: another version of Rota may have other columns.
-    tables: int = TABLES_CHECKSUM
+    tables: int = TABLES_CHECKSUM  # of the columns: another version of Rota has other ones
 
     @classmethod
     def read(cls, run: Path | None) -> FollowState | None:
@@ -157,13 +149,11 @@ class MicroBatchResult:
 
     seconds: float = 0.0
     records: int = 0
-    #: Number of groups with new records.
-    groups: int
+    groups: int  # number of groups with new records
     rebalances: int
     #: Group and cause of each new rebalance; empty for a micro-batch computed on Spark.
     happened: tuple[tuple[str, str], ...] = ()
-    #: New records that could not be decoded.
-    unread: int = 0
+    unread: int = 0  # new records that could not be decoded
 
 
 class FollowListener(StageListener, Protocol):
@@ -386,8 +376,7 @@ class MicroBatchRunner:
 class _SmallBatch(NamedTuple):
     journal: pa.Table
     decoded: DecodedRecords
-    #: Position of the first new record, by journal partition.
-    first_positions: dict[int, JournalPosition]
+    first_positions: dict[int, JournalPosition]  # of the first new record, by journal partition
 
 
 def _first_positions(rows: pa.Table) -> dict[int, JournalPosition]:

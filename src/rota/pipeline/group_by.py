@@ -1,8 +1,8 @@
 """Calls a Python function with all rows of a group.
 
-A shuffle costs by the row, and a journal has millions of commits of few groups. So rows are packed
-first: those of one group in one batch become one row of bytes, which Spark shuffles; they are
-unpacked where the group's other rows are.
+A shuffle costs by the row, and a journal has millions of commits of few groups. So rows of one
+group in one batch become one row of bytes, which Spark shuffles, and are unpacked at the
+destination.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 Batches: TypeAlias = Iterable[pa.RecordBatch]
-#: The name of a table, and rows of it.
-TablePart: TypeAlias = tuple[str, pa.RecordBatch]
+TablePart: TypeAlias = tuple[str, pa.RecordBatch]  # the name of a table, and rows of it
 _PACKED_SCHEMA = pa.schema([("group", pa.string()), ("rank", pa.int32()), ("packed", pa.binary())])
 _PACKED_DDL = "`group` string, rank int, packed binary"
 

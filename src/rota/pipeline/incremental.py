@@ -84,12 +84,9 @@ def group_record_files(tables: TableStore) -> BucketFiles:
 class KnownGroup:
     """Facts about a group that decide whether new commits change its tables."""
 
-    #: Time of the group's last change; explanations of rebalances use commits up to it.
-    last: int = -(1 << 62)
-    #: Partitions that the group has committed.
-    partitions: set[tuple[str, int]] = field(default_factory=set)
-    #: Topics in the group's generations.
-    topics: frozenset[str] = frozenset()
+    last: int = -(1 << 62)  # the group's last change; explanations use commits up to it
+    partitions: set[tuple[str, int]] = field(default_factory=set)  # those with commits
+    topics: frozenset[str] = frozenset()  # topics in the group's generations
     #: Time changes its downtime: a partition has no consumer, though the group is not shut down; or
     #: the group closes on a schedule, and no longer does if it stays.
     is_down: bool = False
@@ -101,13 +98,11 @@ class KnownGroup:
 class GroupMemory:
     """Facts that are kept between micro-batches; they can be rebuilt from the tables."""
 
-    #: Topic names by topic id.
-    names: dict[bytes, str] = field(default_factory=dict)
+    names: dict[bytes, str] = field(default_factory=dict)  # topic names by topic id
     #: Records of open transactions.
     pending: pa.Table = field(default_factory=arrow.arrow_schema(JOURNAL).empty_table)
     groups: dict[str, KnownGroup] = field(default_factory=dict)
-    #: Lines of broker logs, by group.
-    lines: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+    lines: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)  # by group
     has_consumer_groups: bool = False
 
     @classmethod
@@ -216,14 +211,10 @@ def split_by_group(rows: pa.Table, *order: str) -> dict[str, list[pa.RecordBatch
 class DecodedRecords:
     """New records, decoded."""
 
-    #: Rows of silver/commits.
-    commits: pa.Table
-    #: Group records, with :data:`GROUP_RECORDS_SCHEMA`.
-    entries: pa.Table
-    #: Records of open transactions.
-    pending: pa.Table
-    #: Topic ids and names in commits of all groups.
-    named: pa.Table
+    commits: pa.Table  # rows of silver/commits
+    entries: pa.Table  # group records, with :data:`GROUP_RECORDS_SCHEMA`
+    pending: pa.Table  # records of open transactions
+    named: pa.Table  # topic ids and names in commits of all groups
     unread: list[Unread]
 
     @property
@@ -303,8 +294,7 @@ def _add_group_column(rows: pa.Table) -> pa.Table:
 
 
 class GroupChanges(NamedTuple):
-    #: Groups whose tables have to be computed again.
-    groups: frozenset[str]
+    groups: frozenset[str]  # groups whose tables have to be computed again
     #: For groups whose records were read again: the group, the time from which on its records are
     #: complete, and whether they include the group's first record.
     windows: list[tuple[str, int, bool]]
@@ -455,8 +445,7 @@ class IncrementalGroups:
 class _Timeline(NamedTuple):
     generations: list[pa.RecordBatch]
     owners: list[pa.RecordBatch]
-    #: Rows of gold/groups without the commits.
-    overviews: list[pa.RecordBatch]
+    overviews: list[pa.RecordBatch]  # rows of gold/groups without the commits
     windows: list[tuple[str, int, bool]]
 
 
@@ -478,12 +467,9 @@ def _struct_column_rows(rows: pa.RecordBatch, name: str) -> list[pa.RecordBatch]
     return [pa.RecordBatch.from_struct_array(structs)] if len(structs) else []
 
 
-#: File of gold/lag with the rows that a later sample may change.
-WAITING_FILE = "waiting"
-#: File of gold/status and of gold/health.
-VERDICTS_FILE = "verdicts"
-#: Milliseconds of the evidence after which the health of a group is computed again.
-HEALTH_INTERVAL = 60_000
+WAITING_FILE = "waiting"  # file of gold/lag with the rows that a later sample may change
+VERDICTS_FILE = "verdicts"  # file of gold/status and of gold/health
+HEALTH_INTERVAL = 60_000  # milliseconds of evidence before a health is computed again
 #: The same for a group with static members. One that is away leaves no record until it is back or
 #: its session ends; this is a third of the default session.
 STATIC_HEALTH_INTERVAL = 15_000
@@ -499,12 +485,9 @@ class LagInput:
     """The input of one micro-batch."""
 
     commits: pa.Table
-    #: Groups whose generations and owners changed.
-    changed: frozenset[str]
-    #: Rows of bronze/ends, each later than the last one of its partition.
-    samples: pa.Table
-    #: Time of the last record.
-    last: int
+    changed: frozenset[str]  # groups whose generations and owners changed
+    samples: pa.Table  # rows of bronze/ends, each later than the last one of its partition
+    last: int  # time of the last record
 
 
 @dataclass(slots=True, kw_only=True)
@@ -513,11 +496,9 @@ class _GroupLag:
     generations: list[Generation]
     subscriptions: SubscriptionHistory
     history: CommitHistory = field(default_factory=CommitHistory)
-    #: The row of gold/health, and the time at which it was computed.
-    health: tuple[pa.RecordBatch, int] | None = None
+    health: tuple[pa.RecordBatch, int] | None = None  # row of gold/health, and when it was computed
     tail: RecentCommits = field(default_factory=lambda: RecentCommits(_BEFORE_ALL))
-    #: Commits later than the time of the verdicts.
-    later: list[pa.RecordBatch] = field(default_factory=list)
+    later: list[pa.RecordBatch] = field(default_factory=list)  # commits after the verdicts
     #: Commits whose lag a later sample may change.
     waiting: SampledCommits = field(
         default_factory=lambda: SampledCommits.of(_combine_batches([]), EndSamples())

@@ -1,9 +1,7 @@
 """Reads the input into the bronze tables: journal, lines of broker logs, samples of log ends.
 
-The journal comes from segment files or from a live cluster.
-
-First the segment files of ``__consumer_offsets`` are found and cut into pieces of whole batches,
-for which only batch headers are read. Tasks then read the records of the pieces.
+The journal comes from a live cluster, or from the segment files of ``__consumer_offsets``: they are
+cut into pieces of whole batches by their headers only. Tasks then read the records of the pieces.
 """
 
 from __future__ import annotations
@@ -48,18 +46,14 @@ if TYPE_CHECKING:
     from rota.pipeline.cluster import LiveJournal
 
 PIECE_BYTES = 8 << 20
-#: Milliseconds by which clocks may differ.
-CLOCK_TOLERANCE = 86_400_000
-#: Depth of the search for partition folders: finds the folders of several brokers.
-FOLDER_DEPTH = 2
+CLOCK_TOLERANCE = 86_400_000  # milliseconds by which clocks may differ
+FOLDER_DEPTH = 2  # depth of the search for partition folders: finds the folders of several brokers
 _PARTITION_FOLDER = re.compile(r"__consumer_offsets-(\d+)")
 _SEGMENT_FILE = re.compile(r"\d{20}\.log")  # not .log.deleted, .log.cleaned, .log.swap
 _SURROGATE = re.compile("[\ud800-\udfff]")  # cannot be encoded
 
 
 class SegmentPiece(NamedTuple):
-    """A range of whole batches in a segment file."""
-
     path: str
     partition: int
     begin: int
@@ -68,8 +62,6 @@ class SegmentPiece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedBytes:
-    """Bytes of a segment file that are not a valid batch."""
-
     path: str
     problem: BatchProblem
 
@@ -79,8 +71,7 @@ class Segments:
     """The segment files of the journal, cut into pieces."""
 
     pieces: list[SegmentPiece] = field(default_factory=list)
-    #: Partitions with records in several files: replicas or copies.
-    overlapping: set[int] = field(default_factory=set)
+    overlapping: set[int] = field(default_factory=set)  # in several files: replicas or copies
     damaged: list[DamagedBytes] = field(default_factory=list)
     files: int
     size: int = 0
@@ -91,8 +82,6 @@ class Segments:
 
 
 class JournalPosition(NamedTuple):
-    """An offset in a partition of the journal, and its time."""
-
     offset: int
     at: int
 
@@ -100,7 +89,6 @@ class JournalPosition(NamedTuple):
 class _OffsetSpan(NamedTuple):
     first: int
     last: int
-    #: Position behind the last gap.
     edge: JournalPosition
 
 
@@ -235,8 +223,8 @@ def _piece_bounds(batches: BatchPositions, size: int) -> Iterator[tuple[int, int
 
 
 LINES_PER_BATCH = 20_000
-#: Gets the file's name, the line number and the line; returns a row, or a text with a line that
-#: is not valid, or None to skip the line.
+#: Gets the file's name, the line number and the line; returns a row, or a text with a line that is
+#: not valid, or None to skip the line.
 LineParser: TypeAlias = Callable[[str, int, str], dict[str, Any] | str | None]
 
 # a key starts with the record type (2 bytes), the length of the group (2 bytes) and the group

@@ -62,18 +62,13 @@ def select_group_samples(rows: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 class EndSamples:
-    """Samples of log ends by partition."""
-
     def __init__(self) -> None:
-        #: Numbers of the partitions that have samples.
         self.numbers: dict[tuple[str, int], int] = {}
-        #: Partitions by number.
         self.listed: list[tuple[str, int]] = []
         self._added: list[tuple[npt.NDArray[np.int64], ...]] = []
         self._ends: EndOffsets | None = None
 
     def add_samples(self, rows: pa.RecordBatch) -> None:
-        """Adds rows of bronze/ends."""
         pairs, place = distinct_partitions(rows)
         for pair in pairs:
             if pair not in self.numbers:
@@ -142,8 +137,7 @@ class SampledCommits(NamedTuple):
     partition: npt.NDArray[np.int64]
     at: npt.NDArray[np.int64]
     offset: npt.NDArray[np.int64]
-    #: Offset in the journal.
-    place: npt.NDArray[np.int64]
+    place: npt.NDArray[np.int64]  # offset in the journal
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, samples: EndSamples) -> SampledCommits:
@@ -179,8 +173,6 @@ def distinct_partitions(rows: pa.RecordBatch) -> tuple[list[tuple[str, int]], np
 
 
 class OwnershipIndex:
-    """Finds the owner of a partition of one group at a time."""
-
     def __init__(self, owned: list[pa.RecordBatch], samples: EndSamples) -> None:
         self.members = pa.array([], pa.string())
         nothing = np.zeros(0, dtype=np.int64)
@@ -195,7 +187,6 @@ class OwnershipIndex:
             )
 
     def owners_at(self, committed: SampledCommits) -> pa.Array:
-        """Returns the owner of each commit's partition at the time of the commit."""
         row = self._owners.find_owner(committed.partition, committed.at)
         return self.members.take(pa.array(row, mask=row < 0))
 
@@ -203,7 +194,6 @@ class OwnershipIndex:
 def lag_rows(
     committed: SampledCommits, owners: OwnershipIndex, samples: EndSamples
 ) -> Iterator[pa.RecordBatch]:
-    """Returns rows of gold/lag for the commits of one group."""
     stored = np.flatnonzero(committed.offset != DELETED_OFFSET)
     partition, at, offset, _ = (each[stored] for each in committed[1:])
     lags = compute_lags(partition, at, offset, samples.ends)
@@ -259,11 +249,9 @@ class RecentCommits:
         self._columns = [column[is_recent] for column in columns]
 
 
-#: A group with more commits keeps them in longer spans.
-MAX_KEPT_COMMITS = 100_000
+MAX_KEPT_COMMITS = 100_000  # a group with more commits keeps them in longer spans
 MIN_SPAN, MAX_SPAN = 10_000, 3_600_000
-#: An interval without a change is long from this multiple of the span on, at most from health's
-#: shortest limit on.
+#: Intervals without a change are long from this multiple of the span, or this time, on.
 LONG_INTERVAL, MAX_LONG_INTERVAL = 6, HealthSettings().minimum_time
 #: The spans of the last two hours, in which the growth of the lag must be seen, and those of the
 #: whole group are not longer: two of them are not longer than health's shortest limit.
@@ -272,18 +260,19 @@ _UNKNOWN_INTERVAL = np.iinfo(np.int64).max
 
 
 class CommitHistory:
-    """Keeps deletions, each partition's last commit in spans of 10 s to 85 min, its last change of
-    the offset, and the changes before and after long intervals; and the first and last commit of
-    the group in each :data:`FINE_SPAN`. Each commit keeps the interval between the last two changes
-    up to it, and the intervals of other changes are counted, so that the times of waiting do not
-    depend on the length of the spans. In the longest spans these are at most eight commits an hour
-    for each partition, and 24 for the group; of the last two hours, twelve more an hour.
+    """Keeps the commits of a group that its health needs.
+
+    Kept are deletions, each partition's last commit in spans of 10 s to 85 min, its last change of
+    the offset, the changes before and after long intervals, and the group's first and last commit
+    in each :data:`FINE_SPAN`. Each commit keeps the interval between the last two changes up to it,
+    and the intervals of other changes are counted, so that the times of waiting do not depend on
+    the length of the spans. In the longest spans these are at most eight commits an hour for each
+    partition, and 24 for the group; of the last two hours, twelve more an hour.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, int], int] = {}
-        #: Commits by partition: partition, time, offset, place in the journal, and interval between
-        #: the last two changes of the offset.
+        #: Partition, time, offset, place in the journal, interval between the last two changes.
         self._kept = np.zeros((5, 0), dtype=np.int64)
         #: Changes that are not kept: partition and interval (rounded) as one key, and number.
         self._left_out = np.zeros((2, 0), dtype=np.int64)
@@ -359,10 +348,7 @@ class CommitHistory:
     def sorted_commits(
         self, others: Iterable[tuple[str, int]] = ()
     ) -> tuple[list[tuple[str, int]], ThinnedCommits]:
-        """Returns the partitions by topic and number, and the commits of these partitions.
-
-        :param others: partitions without commits that are listed too
-        """
+        """Returns the partitions by topic and number, with ``others``, and the commits."""
         self._thin()
         partition, at, offset, _, interval = self._kept
         pairs = sorted({*self._numbers, *others})
@@ -383,7 +369,6 @@ def health_row(
     generations: list[Generation],
     as_of: int,
 ) -> pa.RecordBatch:
-    """Returns the row of gold/health for a group."""
     members = generations[-1].members if generations else ()
     owned = {pair for member in members for pair in list_partitions(member)}
     pairs, commits = history.sorted_commits(owned & samples.numbers.keys())
@@ -396,7 +381,6 @@ def health_row(
 def status_rows(
     group: str, tail: RecentCommits, samples: EndSamples, subscriptions: SubscriptionHistory
 ) -> pa.RecordBatch | None:
-    """Returns rows of gold/status for a group."""
     number, inverse = np.unique(tail.commits.partition, return_inverse=True)
     # number only the group's partitions: the verdicts loop over all numbers
     statuses = compute_statuses(

@@ -2,15 +2,11 @@
 
 Each round takes a snapshot of all groups: members, committed offsets, log ends. What differs from
 the round before is written to Parquet files (:class:`PollLog`). A round that fails is a gap, and
-the next one is tried when it is due. Memory holds the last snapshot and a few rows that are not
-written yet, however long polling takes.
+the next one is tried when it is due. Memory holds the last snapshot and a few unwritten rows only.
 
-Groups are described in batches by the brokers that list them, with a few requests in flight. If a
-group, broker or topic does not answer, the snapshot names it and has the answers of all others.
-
+If a group, broker or topic does not answer, the snapshot names it and has all other answers.
 At the end the files become the tables that are otherwise computed from the journal
-(:class:`PollTables`). Samples of a group that is in the journal are not used: the journal has more
-details.
+(:class:`PollTables`), without samples of groups that are in the journal: it has more details.
 """
 
 from __future__ import annotations
@@ -32,10 +28,15 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from rota.client import group_description, group_requests
-from rota.client.admin import CONSUMER_GROUP_TYPE, Admin, GroupList
+from rota.client import group_requests
+from rota.client.admin import (
+    CLASSIC,
+    CONSUMER_GROUP_TYPE,
+    Admin,
+    GroupList,
+    describe_consumer_group,
+)
 from rota.client.cluster import ClusterClient, error_name
-from rota.client.group_description import CLASSIC
 from rota.client.metadata import BrokerMetadata
 from rota.client.retry import is_permanent, run_limited
 from rota.engine.history.client_settings import LibrarySigns, detect_library
@@ -53,7 +54,7 @@ from rota.engine.history.samples import (
 )
 from rota.engine.model.request import DescribeGroups, OffsetFetch
 from rota.engine.model.response import DescribedGroup, DescribeGroupsResult
-from rota.engine.model.topic import NO_LEADER_EPOCH, OffsetAndMetadata, TopicPartition
+from rota.engine.model.topic import NO_LEADER_EPOCH, TopicPartition
 from rota.errors import AuthorizationFailed, Code, GroupError, Refused, RotaError, Unreachable
 from rota.pipeline import arrow, decode
 from rota.pipeline.group_by import repartition_by_key, split_by_key
@@ -72,10 +73,8 @@ from rota.protocol.schemas import ResponseT
 
 MAX_REQUESTS_IN_FLIGHT = 8
 GROUPS_PER_REQUEST = 100
-#: First version of OffsetFetch in which one request names several groups.
-MULTI_GROUP_VERSION = 8
-#: Bit of the operation DESCRIBE in ``cluster_authorized_operations``.
-DESCRIBE_OPERATION = 1 << 8
+MULTI_GROUP_VERSION = 8  # first version of OffsetFetch in which one request names several groups
+DESCRIBE_OPERATION = 1 << 8  # bit of the operation DESCRIBE in ``cluster_authorized_operations``
 
 POLL_ACLS = (
     "Describe on the cluster (or on each group)",
@@ -83,32 +82,20 @@ POLL_ACLS = (
 )
 
 
-#: Broker, group type and groups of a request.
-RequestBatch: TypeAlias = tuple[BrokerMetadata, str, list[str]]
+RequestBatch: TypeAlias = tuple[BrokerMetadata, str, list[str]]  # broker, group type, groups
 
 
 @dataclass(slots=True, kw_only=True)
-class ClusterSnapshot:
-    """The state of all groups of a cluster at one time."""
+class ClusterSnapshot(GroupPoll):
+    """The state of all groups of a cluster at one time, and what could not be read."""
 
-    started_at: int
-    #: Time of the last response.
-    at: int = 0
-    #: Every broker has listed its groups.
-    complete: bool
-    groups: dict[str, GroupSample] = field(default_factory=dict)
-    offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
-    #: Groups that exist, or may exist, but could not be described.
-    unanswered: set[str] = field(default_factory=set)
     #: Log start offset and log end offset of partitions.
     ends: dict[TopicPartition, tuple[int | None, int]] = field(default_factory=dict)
     topic_ids: dict[str, bytes] = field(default_factory=dict)
     #: Groups that the user may not describe, with the broker's error.
     denied: dict[str, str] = field(default_factory=dict)
     denied_topics: set[str] = field(default_factory=set)
-    #: Other errors.
     failures: list[str] = field(default_factory=list)
-    #: Share groups and streams groups.
     unsupported_groups: set[str] = field(default_factory=set)
 
     def add_error(self, group: str, code: int) -> None:
@@ -306,7 +293,7 @@ class SnapshotReader:
 
 def sample_consumer_group(message: ConsumerGroupDescribeResponse.DescribedGroup) -> GroupSample:
     """Samples a group (KIP-848); a pattern's topics are the assigned ones."""
-    group = group_description.describe_consumer_group(message, "")
+    group = describe_consumer_group(message, "")
     hosts = {member.member_id: member.client_host for member in message.members}
     members = group.members or ()
     matched = {topic for member in members for topic in (member.target or member.assigned).names}
@@ -348,15 +335,12 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-#: ``journal_partition`` of commits that were sampled.
-NO_JOURNAL_PARTITION = -1
+NO_JOURNAL_PARTITION = -1  # ``journal_partition`` of commits that were sampled
 POLL_TABLES = (SAMPLES, COMMITS, ENDS)
 ROWS_PER_WRITE = 20_000
 
 
 class PollLog:
-    """Writes samples to one Parquet file per table."""
-
     def __init__(self, folder: Path, redaction: Redaction | None) -> None:
         self._redaction = redaction
         self._writers = {
@@ -424,28 +408,21 @@ class PollLog:
 
 
 def poll_log_path(folder: Path, table: Table) -> str:
-    """Returns the path of a table's file."""
     return str(folder / f"{table.name.replace('/', '-')}.parquet")
 
 
 POLL_REQUEST_TIMEOUT = 30.0
-#: Number of different errors that are counted.
-MAX_FAILURES = 20
+MAX_FAILURES = 20  # number of different errors that are counted
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollSettings:
-    #: Seconds between two rounds.
-    every: float = 5.0
-    #: Seconds until the last round.
-    length: float = 600.0
-    #: Time after which no round starts, in milliseconds since 1970.
-    until: int | None = None
-    #: Samples only groups whose names match one of these; empty: all groups.
-    groups: tuple[str, ...] = ()
-    #: Timeout of each request, in seconds.
-    timeout: float = POLL_REQUEST_TIMEOUT
+    every: float = 5.0  # seconds between two rounds
+    length: float = 600.0  # seconds until the last round
+    until: int | None = None  # time after which no round starts, in milliseconds since 1970
+    groups: tuple[str, ...] = ()  # only groups that match one of these; empty: all groups
+    timeout: float = POLL_REQUEST_TIMEOUT  # timeout of each request, in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,26 +430,20 @@ class PollGap:
     """A time in which no round succeeded."""
 
     begin: int
-    #: None: until the end of polling.
-    end: int | None
+    end: int | None  # None: until the end of polling
     why: str
 
 
 @dataclass(slots=True, kw_only=True)
 class PollResult:
-    """The result of polling."""
-
     folder: str
     every: float
     rounds: int = 0
-    #: Times of the first and the last snapshot.
     first: int | None = None
     last: int | None = None
     groups: set[str] = field(default_factory=set)
-    #: Number of samples that differ from the round before.
     changes: int = 0
-    #: Number of committed offsets that differ from the round before.
-    commits: int = 0
+    commits: int = 0  # number of committed offsets that differ from the round before
     gaps: list[PollGap] = field(default_factory=list)
     #: Groups and topics that the user may not describe, with the broker's error.
     denied: dict[str, str] = field(default_factory=dict)
@@ -543,8 +514,7 @@ class _PollLoop:
     polled: PollResult
     stop: asyncio.Event
     tracker: SampleTracker = field(default_factory=SampleTracker)
-    #: Begin and reason of the gap that is not over yet.
-    lost: tuple[int, str] | None = None
+    lost: tuple[int, str] | None = None  # begin and reason of the gap that is not over yet
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -584,15 +554,7 @@ class _PollLoop:
             self.polled.gaps.append(gap)
             self.listener.back(gap)
             self.lost = None
-        poll = GroupPoll(
-            started_at=snapshot.started_at,
-            at=snapshot.at,
-            groups=snapshot.groups,
-            offsets=snapshot.offsets,
-            unanswered=snapshot.unanswered,
-            complete=snapshot.complete,
-        )
-        changes = self.tracker.compare(poll)
+        changes = self.tracker.compare(snapshot)
         self.log.add_round(snapshot, changes)
         self.polled.add_round(snapshot, changes)
         self.listener.round(self.polled)
@@ -640,11 +602,8 @@ def _stop_on_sigint() -> Iterator[asyncio.Event]:
 
 @dataclass(frozen=True, slots=True)
 class PollTables:
-    """The tables that polling wrote, as DataFrames."""
-
     spark: SparkSession
     polled: PollResult
-    #: Drops later rows, in milliseconds since 1970.
     until: int | None
 
     def commits(self, journal: DataFrame | None) -> DataFrame:
@@ -682,7 +641,6 @@ def _decode_sampled_timelines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
 
 
 def read_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[GroupSample]:
-    """Reads rows of bronze/samples."""
     reader = arrow.GenerationReader()
     for batch in batches:
         yield from reader.read_samples(batch)

@@ -59,10 +59,8 @@ from rota.pipeline.group_by import TablePart, apply_by_group
 from rota.pipeline.lag import EndSamples, distinct_partitions, select_group_samples
 from rota.pipeline.tables import ADVICE, ADVISED, DOWNTIME, GROUPS, REBALANCES, WHATIF, Table
 
-#: Number of commits in memory above which commits without effect are dropped.
-MAX_KEPT_COMMITS = 2**20
-#: Number of ranges of partitions in which commits are merged.
-MERGE_PARTS = 16
+MAX_KEPT_COMMITS = 2**20  # with more commits in memory, those without effect are dropped
+MERGE_PARTS = 16  # number of ranges of partitions in which commits are merged
 
 #: The tables that are computed here. A row of Spark has one of them as a struct.
 GROUP_TABLES: Mapping[str, Table] = {
@@ -81,18 +79,13 @@ GROUP_DDL = ", ".join(f"{name} {kind}" for name, kind in _GROUP_TYPES.items())
 class GroupOptions:
     """What :func:`compute_group` needs besides the rows of a group; the same for all groups."""
 
-    #: The end of the evidence. Downtime that has not ended lasts until then.
-    until: int
-    #: Earlier rebalances are replayed, but have no rows and do not count in sums, patterns and
-    #: advice. Downtime counts from then on.
-    since: int | None = None
+    until: int  # end of the evidence, and of downtime that has not ended
+    since: int | None = None  # rows, sums, patterns and downtime begin here
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
-    #: Custom strategies to replay, as ``package.module:Class``.
     strategies: Sequence[str] = ()
     #: The least time between two target assignments of a consumer group (KIP-848), in milliseconds.
     assignment_interval: int = ASSIGNMENT_INTERVAL
-    #: The brokers have the consumer protocol (KIP-848).
-    has_consumer_protocol: bool = False
+    has_consumer_protocol: bool = False  # the brokers have the consumer protocol (KIP-848)
 
     def counts(self, at: int) -> bool:
         return self.since is None or at >= self.since

@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass, replace
-from typing import TypeVar, assert_never
+from typing import Any, TypeVar, assert_never
 
 from rota.engine.formats import consumer_protocol
 from rota.engine.history.facts import GenerationMember, LogLine
@@ -39,27 +39,11 @@ _OTHER_NAMES = re.compile(
 )
 
 
-MemberT = TypeVar(
-    "MemberT",
-    GroupMetadataMember,
-    consumer.MemberMetadataEntry,
-    other.StreamsMemberMetadataEntry,
-    GenerationMember,
-)
-ClientT = TypeVar(
-    "ClientT",
-    GroupMetadataMember,
-    consumer.MemberMetadataEntry,
-    other.ShareMemberMetadataEntry,
-    other.StreamsMemberMetadataEntry,
-    GenerationMember,
-)
+MemberT = TypeVar("MemberT", bound=GroupMetadataMember | consumer.ClientRecord | GenerationMember)
 
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """Replaces names by keyed hashes."""
-
     key: bytes
 
     def member(self, member_id: str) -> str:
@@ -85,31 +69,16 @@ class Redaction:
                 member, old = self._member(entry), entry.classic
                 return member if old is None else replace(member, classic=_redact_classic(old))
             case other.ShareMemberMetadataEntry():
-                return self._client(entry)
+                return self._member(entry)
             case other.StreamsMemberMetadataEntry():
                 return self._streams_member(entry)
-            case (
-                consumer.MemberMetadataTombstone()
-                | consumer.TargetAssignmentMemberEntry()
-                | consumer.TargetAssignmentMemberTombstone()
-                | consumer.CurrentMemberAssignmentEntry()
-                | consumer.CurrentMemberAssignmentTombstone()
-                | other.MemberRecord()
-            ):
+            case consumer.MemberRecord():
                 return replace(entry, member_id=self.member(entry.member_id))
             case (
                 classic.OffsetCommitTombstone()
                 | classic.GroupMetadataTombstone()
-                | consumer.ConsumerGroupMetadataEntry()
-                | consumer.ConsumerGroupMetadataTombstone()
-                | consumer.PartitionMetadataEntry()
-                | consumer.PartitionMetadataTombstone()
-                | consumer.TargetAssignmentMetadataEntry()
-                | consumer.TargetAssignmentMetadataTombstone()
-                | consumer.RegularExpressionEntry()
-                | consumer.RegularExpressionTombstone()
-                | other.GroupRecord()
-            ):
+                | consumer.GroupRecord()
+            ):  # groups and topics keep their names
                 return entry
             case classic.UnparsedEntry():
                 return None
@@ -129,16 +98,15 @@ class Redaction:
         return replace(entry, leader=self._maybe("member", entry.leader), members=tuple(members))
 
     def _member(self, member: MemberT) -> MemberT:
-        instance_id = self._maybe("static", member.group_instance_id)
-        return replace(self._client(member), group_instance_id=instance_id)
-
-    def _client(self, member: ClientT) -> ClientT:
-        return replace(
-            member,
-            member_id=self.member(member.member_id),
-            client_id=self._hash("client", member.client_id),
-            client_host=self._hash("host", member.client_host),
-        )
+        changes: dict[str, Any] = {
+            "member_id": self.member(member.member_id),
+            "client_id": self._hash("client", member.client_id),
+            "client_host": self._hash("host", member.client_host),
+        }
+        static_id = getattr(member, "group_instance_id", None)  # share groups have none
+        if static_id is not None:
+            changes["group_instance_id"] = self._hash("static", static_id)
+        return replace(member, **changes)
 
     def _streams_member(
         self, entry: other.StreamsMemberMetadataEntry

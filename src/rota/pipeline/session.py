@@ -104,14 +104,11 @@ def make_java_home(folder: Path, program: Path, stderr: Path | None) -> Path:
 
 
 LOCAL_MASTER = "local[*]"
-#: Prefix of a session's temporary folder; the process id follows.
-TEMP_FOLDER_PREFIX = "rota-spark-"
+TEMP_FOLDER_PREFIX = "rota-spark-"  # prefix of a session's temporary folder; the process id follows
 CONNECT_SCHEME = "sc://"
 CONNECT_PORT = 15002
-#: Timeout of the TCP connection to Spark Connect, in seconds.
-CONNECT_TIMEOUT = 10.0
-#: Memory of the JVM of a local session; larger shuffles go to disk.
-DRIVER_MEMORY = "2g"
+CONNECT_TIMEOUT = 10.0  # timeout of the TCP connection to Spark Connect, in seconds
+DRIVER_MEMORY = "2g"  # memory of the JVM of a local session; larger shuffles go to disk
 
 #: Java's default size of the code cache with all compilers. With only the quick compiler it is
 #: 48 MiB, which a long session of ``--follow`` fills, and then queries fail.
@@ -128,12 +125,11 @@ SESSION_SETTINGS: Mapping[str, str] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 
-#: Environment variable that shows Spark's own warnings.
-DEBUG_VARIABLE = "ROTA_DEBUG"
+DEBUG_VARIABLE = "ROTA_DEBUG"  # environment variable that shows Spark's own warnings
 STDERR_FILE = "stderr.txt"
 
-# without an appender Spark prints that it uses its own settings, and without a level of the
-# gateway it prints that it changes the level
+# without an appender Spark prints that it uses its own settings, and without a level of the gateway
+# it prints that it changes the level
 _LOG4J_PROPERTIES = """\
 status = error
 appender.screen.type = Console
@@ -245,11 +241,9 @@ def _run_in_thread(function: Callable[[], None]) -> None:
 
 
 def _launch_java(conf: SparkConf) -> None:
-    """Starts Spark's Java process, if this process has none yet.
-
-    Call it in a thread that Ctrl-C does not interrupt: PySpark deletes a folder when it is
-    interrupted before Java has written its port there. Java's main thread then fails, but its
-    other threads run for ever.
+    """Starts Spark's Java process, if this process has none yet. Call it in a thread that Ctrl-C
+    does not interrupt: PySpark deletes a folder when it is interrupted before Java has written its
+    port there. Java's main thread then fails, but its other threads run for ever.
     """
     # signals to Rota's process group must not reach Java, which ``spark.stop()`` needs
     options = {"start_new_session": True}

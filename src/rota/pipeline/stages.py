@@ -64,8 +64,7 @@ class EvidenceSources:
     cluster: LiveCluster | None = None
     polled: PollResult | None = None
     server_logs: tuple[str, ...] = ()
-    #: Time zone of the logs, in minutes ahead of UTC.
-    zone: int = 0
+    zone: int = 0  # time zone of the logs, in minutes ahead of UTC
     ends: tuple[str, ...] = ()
     demo: bool = False
 
@@ -80,13 +79,11 @@ class BeforeEnd:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     master: str = LOCAL_MASTER
-    #: Milliseconds since 1970, or a time before the end.
-    since: int | BeforeEnd | None = None
+    since: int | BeforeEnd | None = None  # milliseconds since 1970, or a time before the end
     until: int | BeforeEnd | None = None
     groups: tuple[str, ...] = ()
     redact: bool = False
-    #: Custom strategies to replay, as ``package.module:Class``.
-    strategies: tuple[str, ...] = ()
+    strategies: tuple[str, ...] = ()  # custom strategies to replay, as ``package.module:Class``
     #: The broker's ``consumer.assignment.interval.ms`` (KIP-1263), in milliseconds.
     assignment_interval: int = ASSIGNMENT_INTERVAL
     #: Key of the hashes of ``redact``; polling for this run uses the same key.
@@ -97,14 +94,10 @@ class RunOptions:
 class InputFrames:
     """DataFrames that the caller has read, instead of sources."""
 
-    #: The records, with the columns of :func:`rota.pipeline.ingest.read_segment_journal`.
-    journal: DataFrame
-    #: Topic names by topic id.
-    names: Mapping[bytes, str] = field(default_factory=dict)
-    #: Rows of bronze/ends.
-    samples: DataFrame | None = None
-    #: Rows of bronze/serverlog.
-    lines: DataFrame | None = None
+    journal: DataFrame  # as of :func:`rota.pipeline.ingest.read_segment_journal`
+    names: Mapping[bytes, str] = field(default_factory=dict)  # topic names by topic id
+    samples: DataFrame | None = None  # rows of bronze/ends
+    lines: DataFrame | None = None  # rows of bronze/serverlog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,15 +152,12 @@ class RunSummary:
     commits: int = 0
     generations: int = 0
     rebalances: int = 0
-    #: Times of the first and the last record.
-    first: int | None = None
+    first: int | None = None  # times of the first and the last record
     last: int | None = None
-    #: The options ``--since`` and ``--until``.
-    since: int | None = None
+    since: int | None = None  # the options ``--since`` and ``--until``
     until: int | None = None
     lines: int = 0
-    #: Number of broker log files.
-    logs: int = 0
+    logs: int = 0  # number of broker log files
     samples: int = 0
     polled: PollResult | None = None
     live: LiveJournal | None = None
@@ -222,8 +212,7 @@ COUNTED_TABLES = {
     "samples": ENDS,
 }
 
-#: Size of the journal from which on Java's optimizing compiler pays off.
-LARGE_RUN_BYTES = 256 << 20
+LARGE_RUN_BYTES = 256 << 20  # size of the journal from which on Java's optimizing compiler pays off
 
 
 def run_pipeline(

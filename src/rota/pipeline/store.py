@@ -71,14 +71,10 @@ BUCKETS = 16
 #: Levels: files that micro-batches added, files by bucket; higher levels have larger files.
 LEVEL_ADDED, LEVEL_BUCKETED = 0, 1
 
-#: Number of added files that are merged.
-MERGE_ADDED_FILES = 16
-#: Number of files of a higher level that are merged.
-MERGE_LEVEL_FILES = 8
-#: Total size above which files are not merged.
-MAX_MERGE_BYTES = 16 << 20
-#: A file without rows, because Spark does not read a folder without files.
-EMPTY_FILE = "none.parquet"
+MERGE_ADDED_FILES = 16  # number of added files that are merged
+MERGE_LEVEL_FILES = 8  # number of files of a higher level that are merged
+MAX_MERGE_BYTES = 16 << 20  # total size above which files are not merged
+EMPTY_FILE = "none.parquet"  # no rows: Spark does not read a folder without files
 _BUCKET_FILE_NAME = re.compile(r"(\d\d|xx)-(\d)-(\d+)-(\d+)\.parquet")
 _SPARK_FILE_NAME = re.compile(r"part-(\d+)-.*\.parquet")
 
@@ -88,17 +84,14 @@ def bucket_of_group(group: str) -> int:
 
 
 def repartition_by_bucket(frame: DataFrame) -> DataFrame:
-    """Repartitions rows so that each task has one bucket."""
     number = fn.crc32(fn.col("group").cast("binary")) % BUCKETS
     return frame.repartitionById(BUCKETS, number.cast("int"))
 
 
 class _BucketFile(NamedTuple):
     level: int
-    #: Number of the micro-batch that wrote the file.
     number: int
     path: Path
-    #: None: any bucket.
     bucket: int | None
 
 
@@ -124,7 +117,6 @@ class BucketFiles:
         parquet.write_table(self._schema.empty_table(), self._folder / EMPTY_FILE)
 
     def link_files(self, old: Path) -> None:
-        """Links the files of an earlier micro-batch."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in old.iterdir():
             try:
@@ -146,7 +138,6 @@ class BucketFiles:
             self._write(rows, None, LEVEL_ADDED)
 
     def replace(self, groups: Collection[str], rows: pa.Table) -> None:
-        """Replaces all rows of these groups."""
         listed = pa.array(sorted(groups), pa.string())
         by_bucket = defaultdict(list)
         for bucket, part in _split_by_bucket(rows):
@@ -167,7 +158,6 @@ class BucketFiles:
                 self._write(whole, bucket, LEVEL_BUCKETED)
 
     def write_named_file(self, name: str, rows: pa.Table) -> None:
-        """Writes or replaces a file with a fixed name."""
         path = self._folder / f"{name}.parquet"
         path.unlink(missing_ok=True)  # readers of an earlier micro-batch may use the same file
         parquet.write_table(rows.cast(self._schema), path, compression="zstd")
@@ -249,8 +239,7 @@ RUNS_FOLDER, CURRENT_LINK, LOCK_FILE, WORK_FOLDER = ".runs", ".current", ".lock"
 
 PROBLEM_COLUMN = "problem"
 _ROW_FILE = "row"
-#: Seconds for which a replaced run stays readable.
-REPLACED_RUN_SECONDS = 120.0
+REPLACED_RUN_SECONDS = 120.0  # seconds for which a replaced run stays readable
 
 #: Tables that ``--follow`` writes by bucket.
 BUCKETED_TABLES = frozenset(
@@ -259,7 +248,6 @@ BUCKETED_TABLES = frozenset(
 
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")
 
-#: Error numbers by Java's message.
 _DISK_ERRORS = {
     "No space left on device": errno.ENOSPC,
     "Disk quota exceeded": errno.EDQUOT,
@@ -267,8 +255,7 @@ _DISK_ERRORS = {
     "Read-only file system": errno.EROFS,
 }
 
-#: Last line of Spark's errors.
-_SQL_STATE = "SQLSTATE: "
+_SQL_STATE = "SQLSTATE: "  # last line of Spark's errors
 _PYTHON_ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Warning)?: ")
 
 
@@ -321,7 +308,6 @@ class TableStore:
         )
 
     def read_row(self, table: Table) -> dict[str, Any]:
-        """Returns the only row of a table; times are in milliseconds."""
         (found,) = arrow.table_to_rows(
             parquet.read_table(Path(self.folder(table), f"{_ROW_FILE}.parquet"))
         )
@@ -372,7 +358,6 @@ class OutputFolder:
 
     @property
     def published(self) -> Path | None:
-        """Folder of the published run."""
         with suppress(OSError):
             return self._runs / (self.out / CURRENT_LINK).readlink().name
         return None
@@ -397,7 +382,6 @@ class OutputFolder:
                 self._replaced.append((time.monotonic(), before))
 
     def remove_replaced(self) -> None:
-        """Removes runs that were replaced some time ago."""
         late = time.monotonic() - REPLACED_RUN_SECONDS
         while self._replaced and self._replaced[0][0] < late:
             _remove_folder(self._replaced.pop(0)[1])

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, with its type in Spark's DDL."""
-
     name: str
     type: str
     meaning: str
@@ -24,8 +22,7 @@ class Column:
 class Table:
     """A table, with the meaning of a row and its key."""
 
-    #: Name and folder, for example ``gold/rebalances``.
-    name: str
+    name: str  # name and folder, for example ``gold/rebalances``
     row: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]

@@ -1,9 +1,9 @@
 """Encodes and decodes messages, and the frames around them.
 
 A decoder and an encoder are generated for each message and version, as Python source. A message can
-come from anyone. So a decoder trusts no length and no count before it has checked that the rest of
-the frame can hold it. An array may have no more elements than its bytes allow, and the elements of
-one request are counted: an empty struct is cheap to send and costs memory.
+come from anyone: a decoder trusts no length or count before it has checked that the rest of the
+frame can hold it. The array elements of a request are counted too: an empty struct is cheap to send
+and costs memory.
 """
 
 from __future__ import annotations
@@ -96,8 +96,7 @@ def field_of_traceback(trace: TracebackType | None) -> str:
     return field
 
 
-#: Limit of elements in all arrays of a request; a response may have millions.
-MAX_REQUEST_ELEMENTS = 250_000
+MAX_REQUEST_ELEMENTS = 250_000  # elements in all arrays of a request; responses may have more
 
 
 class _FunctionWriter:
@@ -126,8 +125,7 @@ class _FunctionWriter:
         return f"{self._out.field_path}.{field.name}".lstrip(".")
 
 
-#: Decodes from a position to an end.
-Decoder = Callable[[Bytes, int, int], Any]
+Decoder = Callable[[Bytes, int, int], Any]  # decodes from a position to an end
 
 
 def make_decoder(message_class: type[Message], version: int) -> Decoder:
@@ -213,7 +211,6 @@ class _DecoderWriter(_FunctionWriter):
             out.add_line(f"{target} = {self._struct(struct)}")
 
     def _text(self, kind: str, target: str, *, nullable: bool) -> None:
-        """Text or bytes, after their length."""
         out = self._out
         self._length("n", wide=kind != "string")
         self._null("n", target, "refuse", nullable=nullable)
@@ -317,7 +314,6 @@ class _DecoderWriter(_FunctionWriter):
 
 
 def min_element_size(field: FieldSpec, version: int, *, flexible: bool) -> int:
-    """The smallest size of an array's element in bytes."""
     if field.struct is None:
         return _min_field_size(field.kind, flexible=flexible)
     size = int(flexible)  # the count of its tagged fields
@@ -363,7 +359,6 @@ def _raise_unexpected_tag(data: Bytes, pos: int, end: int) -> NoReturn:  # noqa:
 
 
 def _read_varint_rest(data: Bytes, pos: int, first: int) -> tuple[int, int]:
-    """Reads the rest of an unsigned varint after its first byte."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = data[pos]
@@ -388,9 +383,7 @@ def read_tags(  # noqa: PLR0913, a position and a struct
     known: Mapping[int, tuple[str, Decoder]] = MappingProxyType({}),
     target: Message | None = None,
 ) -> int:
-    """Reads tagged fields into a struct (``count`` is the first byte of their count), skips those
-    that are not ``known``, and returns their end.
-    """
+    """Reads known tagged fields, skips others, returns their end; ``count``: its first byte."""
     if count > 127:
         count, pos = _read_varint_rest(data, pos, count)
     for _ in range(count):  # two bytes each at least: no count can make this long
@@ -406,8 +399,7 @@ def read_tags(  # noqa: PLR0913, a position and a struct
     return pos
 
 
-#: Appends an encoded message to the bytes.
-Encoder = Callable[[Any, bytearray], None]
+Encoder = Callable[[Any, bytearray], None]  # appends an encoded message to the bytes
 
 
 def make_encoder(message_class: type[Message], version: int) -> Encoder:
@@ -534,7 +526,6 @@ class _EncoderWriter(_FunctionWriter):
             out.add_line(f"out += varint({size} + 1)")
 
     def _tags(self, struct: StructSpec, name: str) -> None:
-        """Writes the tagged fields that differ from their defaults."""
         out = self._out
         tags = struct.tagged_fields(self._version)
         if not tags:
@@ -597,12 +588,10 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
-    #: Bytes of the frame before the body.
-    size: int
+    size: int  # bytes of the frame before the body
 
 
 def supported_versions(api: Api) -> Versions:
-    """The versions of an API that can be encoded and decoded."""
     return classes_by_api[api][0].SCHEMA.versions
 
 

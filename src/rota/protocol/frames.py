@@ -11,11 +11,8 @@ import struct
 from rota.engine.formats.buffer import Bytes, allocate_padded
 from rota.errors import FormatError
 
-#: Size of the receive buffer that connections share.
 RECEIVE_BUFFER_BYTES = 256 * 1024
-#: Limit of a frame's buffer, as a multiple of the bytes that have arrived.
-GROWTH_FACTOR = 4
-#: Bytes before each frame.
+GROWTH_FACTOR = 4  # limit of a frame's buffer, as a multiple of the bytes that have arrived
 LENGTH_SIZE = 4
 _LENGTH = struct.Struct(">i")
 _TLS_HANDSHAKE = b"\x16\x03"
@@ -45,21 +42,18 @@ class FrameReader:
         """:param limit: bytes of a frame; may be changed for the next frames
         :param cause: the setting that the limit comes from, for the error message
         :param at_once: bytes that are allocated as soon as a trusted peer announces them
-        :param scratch: a buffer for arriving bytes. Connections in one thread may share it, so that
-            an idle connection needs no buffer
+        :param scratch: a buffer that connections in one thread share: an idle one needs none
         """
         self.limit = limit
         self._cause = cause
         self._at_once = at_once
         self._scratch = memoryview(bytearray(4096) if scratch is None else scratch)
-        #: A whole frame, which is returned first.
-        self._done: Bytes | None = None
+        self._done: Bytes | None = None  # a whole frame, which is returned first
         #: The frame that arrives now: ``_have`` of ``_size`` bytes are there.
         self._body: bytearray | memoryview | None = None
         self._size = 0
         self._have = 0
-        #: Bytes of later frames, from ``_at`` on; empty while a frame arrives.
-        self._rest = b""
+        self._rest = b""  # bytes of later frames, from ``_at`` on; empty while a frame arrives
         self._at = 0
 
     def get_buffer(self) -> memoryview:
@@ -70,7 +64,6 @@ class FrameReader:
         return memoryview(self._body)[self._have :]
 
     def buffer_updated(self, count: int) -> None:
-        """Takes ``count`` bytes that were written to the buffer."""
         if self._body is None:
             self.feed(self._scratch[:count])
         else:

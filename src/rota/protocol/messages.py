@@ -4,8 +4,7 @@ A message is an object with the fields of its schema, in snake case. The classes
 message are attributes of the message's class. A UUID is 16 bytes, :data:`ZERO_UUID` if there is
 none. The records of a decoded message are a view of its frame.
 
-Type checkers and editors read the fields from ``messages.pyi``, which ``make docs`` writes from the
-schemas.
+Type checkers and editors read the fields from ``messages.pyi``; ``make docs`` writes it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A :class:`SaslServer` takes a client's message and returns the reply. It has no clock and no source
 of randomness. It accepts what Kafka accepts: no channel binding, user names in ASCII under SCRAM,
-no acting for another user. An unknown user goes through the same steps as a user with a wrong
-password, and gets the same error.
+no acting for another user. An unknown user and a wrong password have the same steps and error.
 """
 
 from __future__ import annotations
@@ -20,19 +19,15 @@ from typing import TypeAlias
 
 from rota.errors import Code, InputError, Refused
 
-#: Kafka refuses credentials with fewer iterations.
-MIN_ITERATIONS = 4096
+MIN_ITERATIONS = 4096  # Kafka refuses credentials with fewer iterations
 
 
 class Mechanism(enum.StrEnum):
-    """A way to log in, by its name in SaslHandshake."""
-
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
 
 
-#: The SCRAM mechanisms and their hash functions.
 SCRAM_HASHES = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
 
 
@@ -88,8 +83,6 @@ class ScramCredential:
 
 
 class Users:
-    """The users who may log in, with their passwords and credentials."""
-
     def __init__(
         self,
         passwords: Mapping[str, str],
@@ -129,7 +122,7 @@ class Users:
         return hmac.compare_digest(self._digest(password), expected) and user in self._plain
 
     def credential(self, mechanism: Mechanism, user: str) -> tuple[ScramCredential, bool]:
-        """Returns a user's credential, and whether the user exists: an unknown user gets an
+        """Returns a user's credential, and whether the user exists. An unknown user gets an
         invented one, the same each time, so that nobody learns which users exist.
         """
         made_up = hmac.digest(self._secret, f"{mechanism} {user}".encode(), "sha512")
@@ -144,11 +137,8 @@ class Users:
 
 @dataclass(frozen=True, slots=True)
 class SaslReply:
-    """The server's reply to a message of the client."""
-
     data: bytes
-    #: The user who has logged in; None: another message must follow.
-    user: str | None = None
+    user: str | None = None  # the user who has logged in; None: another message must follow
 
     @property
     def done(self) -> bool:
@@ -219,8 +209,7 @@ class ScramSaslServer:
         self._credential: ScramCredential | None = None
         self._head = ""
         self._nonce = nonce
-        #: The messages that the client's proof signs.
-        self._auth_message = ""
+        self._auth_message = ""  # the messages that the client's proof signs
 
     def step(self, data: bytes) -> SaslReply:
         """Takes the client's first or final message; raises Refused with a text for the client."""
@@ -276,8 +265,7 @@ class ScramSaslServer:
         return hmac.compare_digest(stored, credential.stored_key)
 
 
-#: The server's side of one login.
-SaslServer: TypeAlias = PlainSaslServer | ScramSaslServer
+SaslServer: TypeAlias = PlainSaslServer | ScramSaslServer  # the server's side of one login
 
 
 def _unescape_name(name: str) -> str:

@@ -1,8 +1,8 @@
 """Kafka's message schemas, and the Python classes made from them.
 
 The JSON files are Kafka's own, as kafka-python ships them; the two that it lacks are in
-``resource``. kafka-python's classes are not imported: that takes a fifth of a second, and their
-decoders trust what they read.
+``resource``. kafka-python's classes are not imported: importing takes a fifth of a second, and they
+trust their input.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 DefaultValue: TypeAlias = "int | float | bool | str | bytes | list[Any] | None"
-#: The topic id of no topic.
 ZERO_UUID: Final = bytes(16)
 
 
@@ -94,7 +93,7 @@ FIXED_SIZE_FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """A range of versions, both ends included."""
+    """Both ends are included."""
 
     low: int
     high: int
@@ -113,12 +112,8 @@ class Versions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSpec:
-    """A field of a message, or of a struct in a message."""
-
-    #: In snake case.
-    name: str
-    #: ``int32`` and the like, ``string``, ``bytes``, ``records``, or ``struct``.
-    kind: str
+    name: str  # in snake case
+    kind: str  # ``int32`` and the like, ``string``, ``bytes``, ``records``, or ``struct``
     struct: StructSpec | None
     is_array: bool
     versions: Versions
@@ -140,7 +135,6 @@ class StructSpec:
     fields: tuple[FieldSpec, ...]
 
     def tagged_fields(self, version: int) -> list[FieldSpec]:
-        """The tagged fields of a version, in the order of their tags."""
         return sorted((f for f in self.fields if f.is_tagged(version)), key=lambda f: f.tag)
 
 
@@ -148,8 +142,7 @@ class StructSpec:
 class MessageSpec:
     api_key: int
     versions: Versions
-    #: Versions with compact lengths and tagged fields (KIP-482).
-    flexible: Versions
+    flexible: Versions  # versions with compact lengths and tagged fields (KIP-482)
     struct: StructSpec
 
     def structs(self) -> Iterator[StructSpec]:
@@ -268,8 +261,7 @@ class Message:
     API: ClassVar[Api]
     SCHEMA: ClassVar[MessageSpec]
     STRUCT: ClassVar[StructSpec]
-    #: The class itself: also where a :class:`LazyMessageClass` takes its place.
-    message_class: ClassVar[type[Message]]
+    message_class: ClassVar[type[Message]]  # also where a :class:`LazyMessageClass` stands
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):

@@ -68,10 +68,8 @@ class CommitCoverage:
 
     #: Groups whose commits were sampled: a commit happened at any time since the sample before.
     polled_groups: Collection[str] = ()
-    #: Begin of the intervals, in milliseconds since 1970; None: the first sample.
-    since: int | None = None
-    #: Time up to which all commits are known; None: the last sample.
-    complete_until: int | None = None
+    since: int | None = None  # first time of the intervals; None: the first sample
+    complete_until: int | None = None  # all commits are known up to here; None: last sample
 
 
 def find_lag_intervals(
@@ -132,10 +130,8 @@ def _add_other_commits(lag: pa.Table, besides: pa.Table | None) -> pa.Table:
 class _CommitColumns:
     """Commits and deletions as columns, sorted by group and partition, then by journal offset."""
 
-    #: Position in the table of commits.
-    row: Int64Array
-    #: Position in ``group_names``.
-    group: Int64Array
+    row: Int64Array  # position in the table of commits
+    group: Int64Array  # position in ``group_names``
     group_names: pa.Array
     topics: pa.Array
     #: Topic and partition in one number, ascending; ``partition`` holds positions in this list.
@@ -144,16 +140,11 @@ class _CommitColumns:
     at: Int64Array
     offset: Int64Array
     lag: Int64Array
-    #: NaN: unknown.
-    lag_seconds: Float64Array
-    #: The last row of its group and partition.
-    is_last: BoolArray
-    #: The offset was deleted.
-    is_deletion: BoolArray
-    #: gold/lag does not have the commit.
-    is_prior: BoolArray
-    #: A commit that begins an interval.
-    is_known: BoolArray
+    lag_seconds: Float64Array  # naN: unknown
+    is_last: BoolArray  # the last row of its group and partition
+    is_deletion: BoolArray  # the offset was deleted
+    is_prior: BoolArray  # gold/lag does not have the commit
+    is_known: BoolArray  # a commit that begins an interval
 
     @classmethod
     def from_table(cls, lag: pa.Table) -> _CommitColumns:
@@ -276,11 +267,9 @@ def _interval_table(
 class _IntervalColumns:
     """Intervals between commits, split where retention deleted the oldest unread record."""
 
-    #: Position of the commit; ascending.
-    row: Int64Array
+    row: Int64Array  # position of the commit; ascending
     until: Int64Array
-    #: Offset of the first unread record that certainly existed up to ``until``.
-    oldest: Int64Array
+    oldest: Int64Array  # offset of the first unread record that certainly existed up to ``until``
     is_first: BoolArray
 
     @classmethod
@@ -356,18 +345,13 @@ def _int64(column: pa.ChunkedArray) -> Int64Array:
 class WorstLag:
     """The worst lag of a group. It is always sampled."""
 
-    #: Number of unread records.
-    most: int
-    #: Age of the oldest one.
-    most_seconds: float | None
-    #: Time in milliseconds since 1970: just before a commit, or at the last sample.
-    most_at: int
+    most: int  # number of unread records
+    most_seconds: float | None  # age of the oldest one
+    most_at: int  # time in milliseconds since 1970: just before a commit, or at the last sample
     most_topic: str
     most_partition: int
-    #: The record may have been older, because it existed before the first sample.
-    at_least: bool = False
-    #: Seconds since the group's last rebalance; None: no rebalance before.
-    after_rebalance: float | None = None
+    at_least: bool = False  # may be older: it existed before the first sample
+    after_rebalance: float | None = None  # seconds since the last rebalance; None: none
 
 
 def find_worst_lags(

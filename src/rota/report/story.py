@@ -55,8 +55,7 @@ from rota.pipeline.tables import (
 from rota.report import lag_intervals
 from rota.report.lag_intervals import WorstLag
 
-#: Link to the published run: see :mod:`rota.pipeline.store`.
-CURRENT_LINK = ".current"
+CURRENT_LINK = ".current"  # link to the published run: see :mod:`rota.pipeline.store`
 COMMIT_COLUMNS = {"group", "topic", "partition", "at", "journal_offset"}
 
 #: Columns of large tables that the report does not need.
@@ -67,8 +66,7 @@ SKIPPED_COLUMNS = {
     COMMITS: {column.name for column in COMMITS.columns} - COMMIT_COLUMNS,
 }
 
-#: Rows of large tables that the report needs.
-ROW_FILTERS = {COMMITS: compute.field("offset").is_null()}
+ROW_FILTERS = {COMMITS: compute.field("offset").is_null()}  # rows that the report needs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,22 +84,16 @@ class GoldTables:
     whatif: pa.Table
     advice: pa.Table
     advised: pa.Table
-    #: One row.
-    evidence: pa.Table
-    #: bronze/ends.
-    ends: pa.Table
-    #: bronze/serverlog.
-    serverlog: pa.Table
-    #: Rows of silver/commits that delete an offset.
-    deletions: pa.Table
-    #: The last commits before those of gold/lag.
-    prior_commits: pa.Table
+    evidence: pa.Table  # one row
+    ends: pa.Table  # bronze/ends
+    serverlog: pa.Table  # bronze/serverlog
+    deletions: pa.Table  # rows of silver/commits that delete an offset
+    prior_commits: pa.Table  # the last commits before those of gold/lag
 
 
 def read_gold_tables(out: str, group: str | None = None) -> GoldTables:
-    """Reads the tables of the current run; with ``group`` only its rows, and no replays.
-
-    Raises Unreachable or InputError.
+    """Reads the tables of the current run; with ``group`` only its rows, and no replays. Raises
+    Unreachable or InputError.
     """
     if not Path(out, CURRENT_LINK).exists():
         raise Unreachable(f"{out} has no tables; rota run --out {out} writes them")
@@ -136,9 +128,8 @@ class _UnreadableTable(Exception):
 
 
 def _read_table(run: Path, table: Table, is_wanted: compute.Expression | None = None) -> pa.Table:
-    """Reads the columns not in SKIPPED_COLUMNS, of rows that ROW_FILTERS lets through.
-
-    A filter of one group's rows reads all columns, because they are few.
+    """Reads the columns not in SKIPPED_COLUMNS, of rows that ROW_FILTERS lets through. A filter of
+    one group's rows reads all columns, because they are few.
     """
     skipped = SKIPPED_COLUMNS.get(table, set()) if is_wanted is None else set()
     names = [column.name for column in table.columns if column.name not in skipped]
@@ -169,8 +160,7 @@ def _read_prior_commits(
 
 PARTITION_KEY = ["group", "topic", "partition"]
 PRIOR_COMMIT_COLUMNS = [*PARTITION_KEY, "at", "journal_offset", "offset"]
-#: Number of rows in memory.
-ROWS_PER_PASS = 1 << 20
+ROWS_PER_PASS = 1 << 20  # number of rows in memory
 
 
 def last_commits_before_lag(
@@ -222,23 +212,17 @@ def _last_commits(rows: pa.Table) -> pa.Table:
     return columns.rename_columns(PRIOR_COMMIT_COLUMNS)
 
 
-#: Smallest lag that gets a sentence; a client that commits every few seconds has a smaller one.
-NOTABLE_SECONDS = 10.0
-#: The same in records, if the ages of records are unknown.
-NOTABLE_RECORDS = 1_000
+NOTABLE_SECONDS = 10.0  # a client that commits every few seconds has a smaller lag
+NOTABLE_RECORDS = 1_000  # the same in records, if the ages of records are unknown
 
 
 class EvidenceMark(enum.StrEnum):
     """How a number is known."""
 
-    #: The broker's log or a record of the journal states it.
-    STATED = "stated"
-    #: It follows from the journal.
-    INFERRED = "inferred"
-    #: It comes from samples.
-    SAMPLED = "sampled"
-    #: It comes from a replay of the history under another policy.
-    REPLAYED = "replayed"
+    STATED = "stated"  # the broker's log or a record of the journal states it
+    INFERRED = "inferred"  # it follows from the journal
+    SAMPLED = "sampled"  # it comes from samples
+    REPLAYED = "replayed"  # it comes from a replay of the history under another policy
 
 
 #: Cause, how it is known, number of rebalances; the most frequent first.
@@ -253,8 +237,7 @@ REPLAYED_NUMBERS = (
     *("delayed_records_after", "saving_ms"),
     *("moved_after", "revoked_after"),
 )
-#: Numbers that depend on samples of log ends.
-SAMPLED_NUMBERS = ("delayed_records", "added_lag_ms")
+SAMPLED_NUMBERS = ("delayed_records", "added_lag_ms")  # numbers that depend on samples of log ends
 #: Kinds of groups whose members read partitions alone, so that they have downtime.
 CONSUMER_KINDS = frozenset({"classic", "consumer", "commits only"})
 #: Bad health, the worst last.
@@ -266,18 +249,13 @@ class GroupStory(facts.Advice):
     """A group: its row of gold/advice, with facts from other tables."""
 
     health: facts.GroupHealthStatus
-    #: How the counts of the history are known: inferred or sampled.
-    mark: EvidenceMark
+    mark: EvidenceMark  # how the counts of the history are known: inferred or sampled
     causes: CauseCounts
     lag: WorstLag | None
-    #: Burrow's verdict on the group at the end of the evidence.
-    status: str | None
-    #: Time from which on its records are complete; None: unknown.
-    complete_from: int | None
-    #: The records include the group's first one.
-    whole: bool
-    #: The row of gold/groups; empty if the tables have none.
-    overview: Mapping[str, Any] = field(default_factory=dict)
+    status: str | None  # Burrow's verdict on the group at the end of the evidence
+    complete_from: int | None  # time from which on its records are complete; None: unknown
+    whole: bool  # the records include the group's first one
+    overview: Mapping[str, Any] = field(default_factory=dict)  # row of gold/groups, or empty
 
     @property
     def name(self) -> str:
@@ -321,10 +299,8 @@ class GroupStory(facts.Advice):
 
     @property
     def marks(self) -> dict[str, Any]:
-        """How each number is known, by name; None: the number is unknown.
-
-        The counts under the recommended policy of a group that keeps its policy are those of its
-        history.
+        """How each number is known, by name; None: the number is unknown. The counts under the
+        recommended policy of a group that keeps its policy are those of its history.
         """
         would = EvidenceMark.REPLAYED if self.verdict == CHANGE else self.mark
         numbers = (
@@ -384,17 +360,12 @@ class ClusterTotals:
     """Sums over all groups of a story."""
 
     rebalances: int
-    #: Groups with several rebalances.
-    restless_groups: int
+    restless_groups: int  # groups with several rebalances
     downtime_ms: int
-    #: The longest first.
-    downtime_by_reason: Mapping[str, int]
-    #: Number of groups of each bad health, the worst first.
-    unhealthy: Mapping[str, int]
-    #: What the recommended policies save.
-    saving_ms: int
-    #: Groups whose policy should change.
-    changes: int
+    downtime_by_reason: Mapping[str, int]  # the longest first
+    unhealthy: Mapping[str, int]  # number of groups of each bad health, the worst first
+    saving_ms: int  # what the recommended policies save
+    changes: int  # groups whose policy should change
 
     @classmethod
     def from_groups(cls, groups: Sequence[GroupStory]) -> ClusterTotals:
@@ -427,12 +398,9 @@ class ClusterTotals:
 class Story:
     """The content of the report."""
 
-    #: Folder of the tables.
-    out: str
-    #: The worst health first, then the most downtime.
-    groups: tuple[GroupStory, ...]
-    #: Number of groups in the tables, also those that are not shown.
-    total_groups: int
+    out: str  # folder of the tables
+    groups: tuple[GroupStory, ...]  # the worst health first, then the most downtime
+    total_groups: int  # number of groups in the tables, also those that are not shown
     evidence: EvidenceSummary
     causes: CauseCounts
     #: Columns of :data:`rota.report.lag_intervals.LAG_INTERVALS`.
@@ -671,30 +639,25 @@ class EvidenceSummary:
     """The row of gold/evidence. Times are in milliseconds since 1970."""
 
     demo: bool
-    #: Times of the first and the last record.
-    first: int | None
+    first: int | None  # times of the first and the last record
     last: int | None
-    #: The options ``--since`` and ``--until``.
-    since: int | None
+    since: int | None  # the options ``--since`` and ``--until``
     until: int | None
     records: int
     commits: int
     generations: int
     rebalances: int
-    #: Number of broker log files.
-    logs: int
+    logs: int  # number of broker log files
     lines: int
     samples: int
-    #: The structs of gold/evidence about the cluster, the lookups and polling.
-    cluster: dict[str, Any] | None
+    cluster: dict[str, Any] | None  # structs of gold/evidence: cluster, lookups, polling
     lookups: dict[str, Any] | None
     polled: dict[str, Any] | None
     #: Group, time from which on its records are complete, whether its first record is there.
     windows: tuple[tuple[str, int, bool], ...]
     #: Journal partition, offset and time from which on its records are complete.
     complete: tuple[tuple[int, int, int], ...]
-    #: Input that could not be decoded: description, count, examples.
-    unread: tuple[tuple[str, int, tuple[str, ...]], ...]
+    unread: tuple[tuple[str, int, tuple[str, ...]], ...]  # not decoded: what, count, examples
 
     @property
     def commits_until(self) -> int | None:

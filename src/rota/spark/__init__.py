@@ -1,10 +1,9 @@
 """Kafka in Spark: ``format("rota")``, and ``commit_to_group`` for the offsets of streaming queries.
 
-On the driver: :mod:`.source` is the data source and plans the tasks of batch and streaming queries.
-It reads its options with :mod:`.option`, and finds and divides partitions and offsets with
-:mod:`.plan`; :mod:`.query` has the checked options. On an executor: :mod:`.task` reads the ranges
-of one task as Arrow; it loads no pyspark. Beside the source: :mod:`.commit` commits to a consumer
-group what :mod:`.progress` says that queries have finished.
+On the driver, :mod:`.source` plans the tasks of queries: :mod:`.option` reads its options,
+:mod:`.query` holds them, :mod:`.plan` finds and divides partitions and offsets. On an executor,
+:mod:`.task` reads the ranges of one task as Arrow; it loads no pyspark. :mod:`.commit` commits to a
+consumer group what :mod:`.progress` says that queries have finished.
 """
 
 from __future__ import annotations

@@ -44,10 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-#: Default seconds for the last commits.
-COMMIT_TIMEOUT = 10.0
-#: Seconds to remove the listener, at least.
-REMOVE_LISTENER_TIMEOUT = 1.0
+COMMIT_TIMEOUT = 10.0  # seconds for the last commits
+REMOVE_LISTENER_TIMEOUT = 1.0  # seconds to remove the listener, at least
 _SOURCE_OPTIONS = {name.lower() for name in SOURCE_OPTIONS}
 
 
@@ -126,8 +124,6 @@ def _query_filter(query: object) -> QueryFilter:
 
 
 class Committer:
-    """Commits the progress of queries to a group: see :func:`commit_to_group`."""
-
     def __init__(
         self,
         spark: SparkSession,
@@ -201,19 +197,15 @@ class Committer:
         return f"<rota.spark.Committer of group {self.group_id!r}, {state}>"
 
 
-#: Pauses after failed commits, in seconds.
-COMMIT_BACKOFF = Backoff(0.5, 60.0)
-#: Seconds after which unchanged offsets are committed again. In a group without members a broker
-#: drops each offset ``offsets.retention.minutes`` after it was committed (KIP-211), by default a
-#: week, even if the query is only idle.
+COMMIT_BACKOFF = Backoff(0.5, 60.0)  # pauses after failed commits, in seconds
+#: Seconds after which unchanged offsets are committed again. Without members, a broker drops each
+#: offset ``offsets.retention.minutes`` after its commit (KIP-211), even if the query is only idle.
 RENEWAL_INTERVAL = 3600.0
-#: Seconds after which an unchanged failure is logged again.
-WARNING_INTERVAL = 600.0
+WARNING_INTERVAL = 600.0  # seconds after which an unchanged failure is logged again
 #: Seconds after which all offsets are committed again if a commit got no response: a broker may
 #: still execute it, after the commit that followed it.
 RECOMMIT_DELAY = 60.0
-#: Seconds to close connections.
-CLOSE_TIMEOUT = 2.0
+CLOSE_TIMEOUT = 2.0  # seconds to close connections
 
 
 class GroupCommitter:
@@ -230,8 +222,7 @@ class GroupCommitter:
         self._waiting_for_retry: frozenset[TopicPartition] | None = None
         self._failures, self._retry_at = 0, 0.0
         self._recommit_at: float | None = None
-        #: The last failure, and when it was logged.
-        self._last_warning = ("", 0.0)
+        self._last_warning = ("", 0.0)  # the last failure, and when it was logged
         self._ready = threading.Event()
         name, target = f"rota-commit-{group}", lambda: asyncio.run(self._main())
         self._thread = threading.Thread(target=target, name=name, daemon=True)
@@ -239,7 +230,7 @@ class GroupCommitter:
         self._ready.wait()
 
     def set_target(self, offsets: Mapping[TopicPartition, int], *, anew: bool = False) -> None:
-        """Sets the offsets that the group should have; ``anew`` commits all of them again."""
+        """``anew`` commits all of them again."""
 
         def apply() -> None:
             self._target = offsets
@@ -251,7 +242,6 @@ class GroupCommitter:
         self._call(apply)
 
     def flush(self, timeout: float) -> bool:
-        """Waits until all is committed; False after the timeout."""
         if not self._thread.is_alive():
             return not self.pending
         settled = self._settled()
@@ -316,7 +306,6 @@ class GroupCommitter:
                 await self._renew()
 
     async def _renew(self) -> None:
-        """Waits until all offsets are to be committed again."""
         recommit_at = self._recommit_at
         pause = RENEWAL_INTERVAL if recommit_at is None else recommit_at - self._loop.time()
         if not await self._sleep(pause) and (recommit_at is not None or self._is_needed()):
@@ -389,8 +378,7 @@ class GroupCommitter:
             LOGGER.warning(message, self._group, text)
 
 
-#: Packages whose threads may run as long as a listener is registered.
-SPARK_MODULES = ("pyspark.", "py4j.")
+SPARK_MODULES = ("pyspark.", "py4j.")  # their threads may run as long as a listener
 _exit_lock = threading.Lock()
 _exit_callbacks: list[Callable[[], object]] = []
 _exit_threads: list[threading.Thread] = []

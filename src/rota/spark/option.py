@@ -1,7 +1,4 @@
-"""Reads the options of ``format("rota")``, which have the names of Spark's own Kafka source.
-
-:func:`parse_options` turns them into a checked :class:`rota.spark.query.SourceOptions`.
-"""
+"""Reads the options of ``format("rota")``, which have the names of Spark's own Kafka source."""
 
 from __future__ import annotations
 
@@ -95,7 +92,7 @@ IGNORED_SETTINGS: Final[Mapping[str, str]] = {
 
 
 def parse_options(options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
-    """Parses and checks the options of a query; ``streaming`` is None if its kind is not known yet.
+    """Parses and checks the options; ``streaming`` is None if the kind of query is not known yet.
 
     :raises InputError: an option is unknown, malformed, refused, or does not fit the others
     """

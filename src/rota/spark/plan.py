@@ -28,8 +28,7 @@ from rota.spark.query import LOGGER, MAX_OFFSET, OffsetRangeLimit, SourceOptions
 Offsets = dict[TopicPartition, int]
 ListedOffsets = dict[TopicPartition, ListedOffset | None]
 T = TypeVar("T")
-#: Seconds for which known topics count as existing.
-METADATA_MAX_AGE = 1.0
+METADATA_MAX_AGE = 1.0  # seconds for which known topics count as existing
 
 
 class OffsetLookup:
@@ -299,7 +298,6 @@ def _pack_ranges(
 
 
 def _join_neighbours(task: Iterable[OffsetRange]) -> TaskRanges:
-    """Sorts the ranges of a task and joins neighbours."""
     joined: list[OffsetRange] = []
     for each in sorted(task):
         if joined and (joined[-1].partition, joined[-1].until) == (each.partition, each.start):
@@ -327,10 +325,8 @@ class TriggerDelay:
     """Waits for ``minOffsetsPerTrigger``, but not longer than ``maxTriggerDelay``."""
 
     min_offsets: int
-    #: Milliseconds.
     max_delay: int
-    #: In milliseconds: the first trigger of a process does not wait.
-    last_trigger: int = 0
+    last_trigger: int = 0  # in milliseconds: the first trigger of a process does not wait
 
     def should_wait(self, start: Offsets, end: Offsets, now: int) -> bool:
         """Returns whether to wait longer; if not, the delay starts again."""

@@ -46,9 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 OffsetsByPartition: TypeAlias = Mapping[TopicPartition, int]
-#: A duration that only a batch in the commit log has; a progress event without it reports a trigger
-#: without a batch.
-COMMIT_DURATION: Final = "commitOffsets"
+COMMIT_DURATION: Final = "commitOffsets"  # only if the batch is in the commit log
 #: Descriptions of Spark's own source. Other sources may have offsets of the same form.
 KAFKA_DESCRIPTIONS: Final = ("KafkaV1[", "KafkaV2[")
 #: Part of the description of every source in Python; Spark does not report their names.
@@ -59,10 +57,8 @@ PYTHON_DESCRIPTION: Final = ".PythonMicroBatchStream"
 class FinishedBatch:
     """A batch that is in the checkpoint's commit log, and its ending offsets in Kafka."""
 
-    #: The query's id, which stays the same as long as the checkpoint.
-    query: str
-    #: The run's id; empty: unknown.
-    run: str
+    query: str  # the query's id, which stays the same as long as the checkpoint
+    run: str  # the run's id; empty: unknown
     batch: int
     offsets: OffsetsByPartition
 
@@ -114,13 +110,10 @@ def lowest_offsets(several: Iterable[OffsetsByPartition]) -> dict[TopicPartition
 FILE_SCHEME: Final = "file:"
 OFFSET_LOG_VERSIONS: Final = ("v1", "v2")
 _SOURCE_NAME = re.compile(r"\w+:")
-#: The condition of Spark's error for a path that does not exist.
-PATH_NOT_FOUND: Final = "PATH_NOT_FOUND"
+PATH_NOT_FOUND: Final = "PATH_NOT_FOUND"  # of Spark's error for a path that does not exist
 
 
 class LocalCheckpoint:
-    """A checkpoint in a folder of this machine."""
-
     def __init__(self, root: Path) -> None:
         self._root = root
 
@@ -203,8 +196,6 @@ def parse_offset_log(text: str) -> OffsetsByPartition:
 
 @dataclass(frozen=True, slots=True)
 class TopicConflict:
-    """A query reads a topic whose offsets another query commits."""
-
     topic: str
     query: str
     owner: str
@@ -214,8 +205,7 @@ class TargetOffsets:
     """The offsets that a group should have committed: those of each query's newest batch."""
 
     def __init__(self) -> None:
-        #: The newest run of each query.
-        self._runs: dict[str, str] = {}
+        self._runs: dict[str, str] = {}  # the newest run of each query
         self._newest: dict[str, FinishedBatch] = {}
         self._owners: dict[str, str] = {}
         self._ended: set[str] = set()
@@ -225,7 +215,6 @@ class TargetOffsets:
         self._ended.discard(query)
 
     def query_ended(self, query: str, run: str) -> None:
-        """Frees the topics of a query for other queries."""
         if self._runs.get(query) == run:
             self._ended.add(query)
 
@@ -280,7 +269,6 @@ class WorkerThread:
 
     def __init__(self, name: str, about: str) -> None:
         self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        #: The subject of log lines.
         self._about = about
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
@@ -294,7 +282,6 @@ class WorkerThread:
         return done.wait(max(0.0, timeout))
 
     def stop(self) -> None:
-        """Ends the thread once all submitted callables have run."""
         self._queue.put(None)
 
     def _run(self) -> None:
@@ -307,8 +294,7 @@ class WorkerThread:
                 LOGGER.debug("%s: in full", self._about, exc_info=True)
 
 
-#: Prefix of the engine that writes its logs asynchronously (``asyncProgressTrackingEnabled``): it
-#: reports batches before they are in its commit log.
+#: The engine of ``asyncProgressTrackingEnabled`` reports batches before they are in its commit log.
 ASYNC_ENGINE = "Async"
 E = TypeVar("E")
 
@@ -342,23 +328,18 @@ class QueryFollower(StreamingQueryListener):
     ) -> None:
         self._spark = spark
         self._query_filter = query_filter
-        #: As :meth:`rota.spark.commit.GroupCommitter.set_target`.
-        self._set_target = set_target
-        #: The subject of log lines.
+        self._set_target = set_target  # as :meth:`rota.spark.commit.GroupCommitter.set_target`
         self._about = about
         #: The query to follow, and the path of its checkpoint, if they are known.
         self._query, self._checkpoint = query, checkpoint
         self._is_classic = isinstance(spark, Classic)
         self._worker = WorkerThread("rota-spark", about)
         self._changed = threading.Condition()
-        #: The program ends, so that Spark Connect does not respond any more.
-        self.is_exiting = False
+        self.is_exiting = False  # the program ends, so that Spark Connect does not respond any more
         self._stopped = False
         self._listening = False
-        #: Queries by their runs.
         self._running: dict[str, str] = {}
-        #: Names of queries that are not followed.
-        self._other_names: set[str] = set()
+        self._other_names: set[str] = set()  # names of queries that are not followed
         self._found = False
         #: Runs that have ended while active queries are listed; None: not listing.
         self._ended: set[str] | None = None
@@ -411,7 +392,7 @@ class QueryFollower(StreamingQueryListener):
         return self._worker.wait(until - time.monotonic()) and has_all
 
     def stop(self, until: float) -> bool:
-        """Stops listening; False if the listener could not be removed."""
+        """Returns False if the listener could not be removed."""
         if not self._stopped and self._other_names and not self._found:
             LOGGER.warning(
                 "%s: nothing was committed: no query is %s; these queries ran: %s",
@@ -433,8 +414,6 @@ class QueryFollower(StreamingQueryListener):
         if self._is_classic or self.is_exiting or not self._spark.streams.active:
             self._listening = False
             self._spark.streams.removeListener(self)
-
-    # Called by Spark
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 Spark's names
         self._handle(self._started, event)
@@ -489,8 +468,6 @@ class QueryFollower(StreamingQueryListener):
             self._running[run] = query
             self._found = True
         self._worker.submit(partial(self._catch_up, query, run))
-
-    # In the worker thread
 
     def _open_checkpoint(self, root: str) -> Checkpoint:
         # a path without file: may belong to another file system, which Spark knows

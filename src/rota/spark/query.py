@@ -1,7 +1,7 @@
-"""The options of a query as checked values: topics, starting and ending offsets, and the rest.
+"""The options of a query as checked values, which Spark sends to every task.
 
-Spark sends them to every task. This module also has the JSON of offsets in options and checkpoints,
-``subscribePattern``, and ``failOnDataLoss``.
+This module also has the JSON of offsets in options and checkpoints, ``subscribePattern``, and
+``failOnDataLoss``.
 """
 
 from __future__ import annotations
@@ -100,30 +100,24 @@ class SourceOptions:
     subscription: TopicSelection
     starting: OffsetRangeLimit
     ending: OffsetRangeLimit
-    #: A starting time after all records means the end of the partition, not an error.
-    missing_timestamp_is_latest: bool
+    missing_timestamp_is_latest: bool  # a time after all records: the end, not an error
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
-    #: Milliseconds until a trigger runs with fewer offsets.
-    max_trigger_delay: int
+    max_trigger_delay: int  # milliseconds until a trigger runs with fewer offsets
     min_partitions: int | None
     max_records_per_partition: int | None
     slots: int | None
     fail_on_data_loss: bool
     include_headers: bool
     include_batch_info: bool
-    #: Milliseconds without progress until a task gives up.
-    poll_timeout: int
+    poll_timeout: int  # milliseconds without progress until a task gives up
     lookup_attempts: int
-    #: Milliseconds between attempts.
-    lookup_retry_interval: int
+    lookup_retry_interval: int  # milliseconds between attempts
     warnings: tuple[str, ...] = ()
-    #: Warnings for batch queries only.
-    batch_warnings: tuple[str, ...] = ()
+    batch_warnings: tuple[str, ...] = ()  # warnings for batch queries only
 
 
-#: A partition's end and beginning in the JSON of offsets.
-LATEST_OFFSET, EARLIEST_OFFSET = -1, -2
+LATEST_OFFSET, EARLIEST_OFFSET = -1, -2  # a partition's end and beginning in the JSON of offsets
 OFFSETS_EXAMPLE = '{"topic": {"0": 23, "1": -2}}'
 MAX_OFFSET = 2**63 - 1
 
@@ -166,12 +160,10 @@ def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str
 
 
 def offsets_from_json(fields: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Parses the offsets of a checkpoint of this source or Spark's own."""
     return _parse_by_partition("the checkpoint", fields, OFFSETS_EXAMPLE, 0, "an offset")
 
 
 def format_partitions(partitions: Iterable[TopicPartition]) -> str:
-    """Formats at most ten partitions for a message."""
     some = [str(each) for each in sorted(partitions)]
     return ", ".join(some[:10]) + (f" and {len(some) - 10} more" if len(some) > 10 else "")
 

@@ -1,8 +1,7 @@
 """``format("rota")``: Kafka's records as rows, with the columns of Spark's own Kafka source.
 
-Spark asks the data source for its columns and for a reader. :class:`BatchReader` serves
-``spark.read``, :class:`StreamReader` serves ``spark.readStream``: they plan tasks on the driver and
-read them on executors (:mod:`rota.spark.task`).
+:class:`BatchReader` serves ``spark.read``, :class:`StreamReader` serves ``spark.readStream``: they
+plan tasks on the driver and read them on executors (:mod:`rota.spark.task`).
 
 Spark's checkpoint keeps the offsets of a stream, in the same JSON as those of Spark's own Kafka
 source. The starting offsets of a query are not in the checkpoint: after a kill in its first batch,
@@ -68,10 +67,7 @@ BATCH_INFO_COLUMNS: Final = (
 
 
 class RotaDataSource(DataSource):
-    """The data source that Spark creates for ``format("rota")``."""
-
-    #: How many tasks the session runs at a time; set by :func:`rota.spark.register`.
-    parallelism: ClassVar[int] = 2
+    parallelism: ClassVar[int] = 2  # tasks at a time; set by :func:`rota.spark.register`
 
     @classmethod
     def name(cls) -> str:
@@ -146,8 +142,6 @@ def _int_setting(spark: SparkSession, name: str) -> int:
 
 
 class TaskPartition(InputPartition):
-    """The ranges that one task reads, as Spark sends them to it."""
-
     def __init__(self, ranges: TaskRanges) -> None:
         super().__init__(None)
         self.ranges = ranges
@@ -167,9 +161,7 @@ def read_task_rows(partition: InputPartition, options: SourceOptions) -> Iterato
 
 class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, parallelism: int) -> None:
-        """:param parallelism: how many tasks run at a time
-        :raises InputError: an option is wrong in a batch query
-        """
+        """``parallelism`` is how many tasks run at a time. InputError for a wrong option."""
         self._options = options
         self._parallelism = parallelism
         _check_not_empty(options)
@@ -289,8 +281,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lookup: OffsetLookup | None = None
         self._beginning_offsets: Offsets | None = None
         self._latest: Offsets | None = None
-        #: Where the trigger ``availableNow`` stops.
-        self._available_now_ends: Offsets | None = None
+        self._available_now_ends: Offsets | None = None  # where the trigger ``availableNow`` stops
         least = options.min_offsets_per_trigger or 0
         self._delay = plan.TriggerDelay(least, options.max_trigger_delay)
 
@@ -362,7 +353,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return False
 
     def _trigger_ends(self, begin: Offsets) -> Offsets:
-        """Returns the current ends, or with ``availableNow`` those of the start."""
         if self._available_now_ends is None:
             return self._latest_ends(begin, self._offset_lookup.partitions())
         # the ends may be older than the beginning, or from a leader that is behind

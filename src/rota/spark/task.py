@@ -43,16 +43,13 @@ from rota.protocol.messages import Api, FetchResponse
 from rota.spark.plan import TaskRanges
 from rota.spark.query import SourceOptions, report_data_loss
 
-#: Rows of one Arrow batch, at most.
-MAX_ROWS = 50_000
-#: Bytes of the records of one Arrow batch, about; one record may have more.
-ARROW_BATCH_BYTES = 16 << 20
-#: Decompressed bytes of records that are decoded together; one record batch may have more.
-DECODE_BYTES = 8 << 20
+MAX_ROWS = 50_000  # rows of one Arrow batch, at most
+ARROW_BATCH_BYTES = 16 << 20  # bytes of an Arrow batch, about; one record may have more
+DECODE_BYTES = 8 << 20  # decompressed bytes decoded together; one record batch may have more
 
 
 def read_ranges(task: TaskRanges, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a task; those of a range in order of their offsets. Raises DataLost (with
+    """Yields a task's rows; those of a range in order of their offsets. Raises DataLost (with
     ``failOnDataLoss``), RecordError, Refused, or TimedOut (``kafkaConsumer.pollTimeoutMs``).
     """
     blocking = CLIENT_POOL.take_client(options.client_config)
@@ -83,7 +80,6 @@ def _next_rows(
 
 
 def _decode_response(fetched: FetchedRange, options: SourceOptions) -> Iterator[Batch]:
-    """Yields the records of a response that are within the range."""
     batches = fetch.read_batches(
         fetched.fetched,
         check=options.read_config.check_crcs,
@@ -134,8 +130,7 @@ def to_record_batch(batch: Batch, *, headers: bool, batch_info: bool) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
-#: Client configurations for which a worker stays connected.
-MAX_CLIENTS = 4
+MAX_CLIENTS = 4  # client configurations for which a worker stays connected
 T = TypeVar("T")
 
 
@@ -212,22 +207,14 @@ class RangeProgress:
     position: int
     until: int
     source: FetchSource = field(default_factory=FetchSource)
-    #: The broker to request it from; None: not known.
-    node: int | None = None
-    #: A follower has failed: the request names no rack, so that the leader names no follower.
-    leader_only: bool = False
-    #: Request nothing else with it: a response with other ranges had no space for it.
-    fetch_alone: bool = False
-    #: Empty responses in a row, with nothing else requested.
-    empty_responses: int = 0
-    #: All of these responses reported records before this offset.
-    readable_until: int = 0
-    #: The leader must be looked up before the next request.
-    needs_leader: bool = False
-    #: Since when brokers report that the partition does not exist.
-    unknown_since: float | None = None
-    #: Since when it is requested without progress.
-    waiting_since: float | None = None
+    node: int | None = None  # the broker to request it from; None: not known
+    leader_only: bool = False  # a follower failed: a request without rack names no follower
+    fetch_alone: bool = False  # request it alone: a response with others had no space
+    empty_responses: int = 0  # empty responses in a row, with nothing else requested
+    readable_until: int = 0  # all of these responses reported records before this offset
+    needs_leader: bool = False  # the leader must be looked up before the next request
+    unknown_since: float | None = None  # since when brokers say that it does not exist
+    waiting_since: float | None = None  # since when it is requested without progress
     last_failure: str = ""
 
     def advance_to(self, position: int) -> None:
@@ -247,12 +234,9 @@ class RangeProgress:
         return f"{self.partition} from offset {self.position} to {self.until}"
 
 
-#: Bytes that a Fetch requests, about; ``max.partition.fetch.bytes`` may be more.
-FETCH_BYTES = 4 << 20
-#: Bytes requested beyond the estimate for a range: batches are not cut.
-FETCH_MARGIN = 128 << 10
-#: Bytes per offset of a partition without a response.
-DEFAULT_OFFSET_BYTES = 1024.0
+FETCH_BYTES = 4 << 20  # bytes of a Fetch, about; ``max.partition.fetch.bytes`` may be more
+FETCH_MARGIN = 128 << 10  # bytes requested beyond the estimate for a range: batches are not cut
+DEFAULT_OFFSET_BYTES = 1024.0  # bytes per offset of a partition without a response
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -261,7 +245,6 @@ class RangeFetch:
     connection: BrokerConnection
     fetch: PreparedFetch
     ranges: Mapping[TopicPartition, RangeProgress]
-    #: Bytes that the response may have.
     max_bytes: int
     sent_at: float
 
@@ -270,9 +253,7 @@ class FetchSizes:
     """How many bytes to request, estimated from earlier responses; a wrong one costs only time."""
 
     def __init__(self, max_bytes: int, offset_bytes: dict[TopicPartition, float]) -> None:
-        #: ``max.partition.fetch.bytes``
-        self._max_bytes = max_bytes
-        #: Bytes per offset, from earlier tasks.
+        self._max_bytes = max_bytes  # ``max.partition.fetch.bytes``
         self._offset_bytes = offset_bytes
         self._last_response_bytes: dict[TopicPartition, int] = {}
 
@@ -297,7 +278,6 @@ class FetchSizes:
 def choose_ranges(
     queue: Iterable[RangeProgress], node: int, sizes: FetchSizes, now: float
 ) -> list[RangeProgress]:
-    """Returns the next ranges for one Fetch to a broker, in the queue's order."""
     chosen: dict[TopicPartition, RangeProgress] = {}
     size = 0
     for each in queue:
@@ -334,8 +314,7 @@ def build_range_fetch(
     return prepared, max(size, sizes.largest_response(each.partition for each in ranges))
 
 
-#: Empty responses in a row before the log is looked up.
-EMPTY_RESPONSES_BEFORE_CHECK = 3
+EMPTY_RESPONSES_BEFORE_CHECK = 3  # empty responses in a row before the log is looked up
 
 
 def handle_response(
@@ -390,16 +369,13 @@ def _handle_empty(
     return FetchOutcome.OUT_OF_RANGE if needs_check else FetchOutcome.RETRY
 
 
-#: The ListOffsets timestamp of the log start on the broker's own disks (KIP-405).
-EARLIEST_LOCAL = -4
+EARLIEST_LOCAL = -4  # ListOffsets timestamp of the log start on the broker's disks (KIP-405)
 
 
 class LogExtent(NamedTuple):
     log_start: int
-    #: Where the log begins on the broker's own disks.
-    local_log_start: int
-    #: The offset after the last record.
-    log_end: int
+    local_log_start: int  # where the log begins on the broker's own disks
+    log_end: int  # the offset after the last record
 
 
 async def look_up_extents(
@@ -432,10 +408,8 @@ def skip_missing(progress: RangeProgress, extent: LogExtent, *, fail: bool) -> N
         progress.empty_responses = 0
 
 
-#: Fetch requests in flight to one broker.
-MAX_IN_FLIGHT = 2
-#: Bytes in flight from all brokers together; one Fetch may bring more.
-MAX_BYTES_IN_FLIGHT = 32 << 20
+MAX_IN_FLIGHT = 2  # Fetch requests in flight to one broker
+MAX_BYTES_IN_FLIGHT = 32 << 20  # bytes in flight from all brokers; one Fetch may bring more
 #: Share of the timeout after which a topic that brokers do not know counts as deleted: a broker
 #: that is behind does not know a topic that exists.
 UNKNOWN_TOPIC_SHARE = 0.5
@@ -445,8 +419,7 @@ FETCH_DEADLINE = 7 * 86_400.0
 
 class FetchedRange(NamedTuple):
     fetched: FetchedPartition
-    #: The end of the range: later records do not belong to it.
-    until: int
+    until: int  # the end of the range: later records do not belong to it
 
 
 class _BrokerFailure(NamedTuple):
@@ -459,9 +432,8 @@ class FetchLoop:
     when ranges are read, blocks while Spark takes rows, and finds out whether missing records are
     lost.
 
-    Beside the Fetches, background tasks refresh leaders, look up log extents and open connections:
-    at most one of each, and one connection attempt for each broker. No range waits for those of
-    another.
+    Background tasks refresh leaders, look up log extents and open connections: at most one of each,
+    and one connection attempt for each broker. No range waits for those of another.
     """
 
     def __init__(self, blocking: BlockingClient, task: TaskRanges, options: SourceOptions) -> None:
@@ -473,14 +445,12 @@ class FetchLoop:
         self._sizes = FetchSizes(options.read_config.max_partition_bytes, blocking.offset_bytes)
         #: Ranges that are not in flight.
         self._queue = deque(RangeProgress(*each) for each in task if each.size > 0)
-        #: Ranges whose log extent is needed.
-        self._to_check: list[RangeProgress] = []
+        self._to_check: list[RangeProgress] = []  # ranges whose log extent is needed
         self._in_flight: dict[asyncio.Future[FetchResponse], RangeFetch] = {}
         self._background: dict[Hashable, asyncio.Task[None]] = {}
         #: Brokers that cannot be reached; None: no broker returns metadata.
         self._broker_failures: dict[int | None, _BrokerFailure] = {}
-        #: Seconds in which the task did not wait.
-        self._idle_seconds = 0.0
+        self._idle_seconds = 0.0  # seconds in which the task did not wait
         self._idle_since: float | None = None
         self._leaders_requested = False
 
@@ -519,8 +489,6 @@ class FetchLoop:
     def _now(self) -> float:
         """By the clock that runs only while the task waits."""
         return self._blocking_client.loop.time() - self._idle_seconds
-
-    # Responses
 
     def _take_response(self, future: asyncio.Future[FetchResponse]) -> list[FetchedRange]:
         """Returns the ranges of one Fetch response that have records."""
@@ -579,8 +547,6 @@ class FetchLoop:
                 progress.waiting_since = self._now
             progress.needs_leader = True
             self._queue.append(progress)
-
-    # Waiting
 
     async def _wait(self, now: float) -> None:
         """Waits for a response, a background task or the next time that is due."""
@@ -641,8 +607,6 @@ class FetchLoop:
             f"{progress.partition}: no progress from offset {progress.position} for "
             f"{self._timeout:g} s (kafkaConsumer.pollTimeoutMs): {failure}"
         )
-
-    # Background tasks
 
     def _start_background(self, now: float) -> None:
         late = [each for each in self._queue if each.needs_leader and each.source.retry_at <= now]
@@ -742,8 +706,6 @@ class FetchLoop:
                 if each.source.replica == node:
                     each.leave_replica()
 
-    # Requests
-
     def _find_node(self, progress: RangeProgress) -> int | None:
         if progress.source.replica is not None:
             return progress.source.replica
@@ -768,7 +730,6 @@ class FetchLoop:
     def _send_fetch(
         self, node: int, connection: BrokerConnection, ranges: list[RangeProgress]
     ) -> int:
-        """Returns how many bytes the response may have."""
         for each in ranges:
             self._queue.remove(each)
             each.last_failure = each.last_failure or f"{connection.name} has not responded"

@@ -139,5 +139,5 @@ def test_a_rolling_deploy_is_no_reason_for_static_membership() -> None:
     for name in ("orders-billing", "rolling-deploy"):
         found = run_pipeline(name)
         assert "static" not in found.advice["policy"]
-        assert "static membership" not in found.advice["headline"]
+        assert "static membership" not in found.advice["to_do"]
         assert found.downtime["range, static 45s"] > found.downtime["range"]

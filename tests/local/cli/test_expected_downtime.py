@@ -118,7 +118,8 @@ def simulate_orders(strategy: str, what: str, *, static: bool) -> Sequence[Simul
 def simulate_deploy(strategy: str, *, static: bool) -> Sequence[SimulatedGroup]:
     deploy = read_scenario(ROLLING_DEPLOY)
     return [
-        SimulatedGroup(simulate_policy(deploy, strategy, static, seed)) for seed in DEPLOY_SEEDS
+        SimulatedGroup(simulate_policy(deploy, strategy, static, seed, skip_commits=True))
+        for seed in DEPLOY_SEEDS
     ]
 
 

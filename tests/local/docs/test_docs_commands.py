@@ -68,6 +68,8 @@ class CommandLine:
                 return "--group" not in self.words
             case "report":
                 return "--open" not in self.words
+            case "why":
+                return True
         return False
 
 
@@ -131,7 +133,7 @@ def test_a_command_line_parses(line: CommandLine, capsys: pytest.CaptureFixture[
 @pytest.fixture
 def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A reader's folder: the examples, a group of three in ``group.json``, ``mine.py`` with the
-    strategy of docs/how-to/custom-strategy.md, and the tables of two runs.
+    strategy of docs/how-to/custom-strategy.md, and the tables of some runs.
     """
     members = [{"id": f"C{number}", "topics": ["orders"]} for number in range(3)]
     group = {"partitions": {"orders": 12}, "members": members}
@@ -140,9 +142,10 @@ def reader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     page = ROOT / "docs" / "how-to" / "custom-strategy.md"
     strategy = next(text for kind, text in code_blocks(page) if kind == "python")
     (tmp_path / "mine.py").write_text(f"{strategy}\n\nMyAssignor = Random\n")
-    for out in ("rota-out", "incident"):
+    for out in ("rota-out", "rota-demo", "incident", "before", "after"):
         histories = [
-            History(group=name, topics={"orders": 4}) for name in ("billing", "billing-eu")
+            History(group=name, topics={"orders": 4})
+            for name in ("billing", "billing-eu", "search-indexer")
         ]
         for history in histories:
             history.join(["app-1", "app-2"], MORNING)

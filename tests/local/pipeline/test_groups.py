@@ -259,7 +259,7 @@ def test_a_group_that_was_empty_all_the_time_has_advice() -> None:
     assert (advice["rebalances"], advice["downtime_ms"]) == (0, 36 * HOUR)
     assert advice["downtime_by_reason"] == {"empty": 36 * HOUR}
     assert advice["policies_used"] == ["range"]
-    assert advice["headline"].startswith("g: 0 rebalances; 36 h of downtime (empty);")
+    assert advice["happened"] == "No rebalances; 36 h of downtime, mostly without members."
 
 
 def test_a_static_restart_without_a_rebalance_has_advice() -> None:
@@ -344,10 +344,11 @@ def test_health_and_protocol_are_in_the_advice() -> None:
         (advice,) = compute_rows(parts, options)["advice"]
         # a change of the policy comes after the repair
         assert advice["verdict"] == "change"
-        assert advice["headline"].startswith("a-coop is stuck: orders-3 has 120 records")
-        assert any(
-            step.startswith("Repair the group first: it is stuck") for step in advice["steps"][:1]
-        )
+        assert advice["happened"].startswith("orders-3 has 120 records")
+        kinds = [one["kind"] for one in advice["actions"]]
+        assert kinds[0] == "repair"
+        assert "repair" not in kinds[kinds.index("policy") :]
+        assert advice["recommendation"] == advice["actions"][0]["title"] == "Inspect orders-3"
         assert advice["patterns"][0]["pattern"] == "stuck partition"
         assert (advice["destination"] is not None) <= has_protocol
 
@@ -360,10 +361,12 @@ def test_a_longer_assignment_interval_costs_more_under_the_brokers_protocol() ->
     assert total(0) <= total(1_000) < total(60_000)
 
 
-def test_a_group_without_generations_has_no_rows() -> None:
+def test_a_group_without_generations_has_a_row_only_in_gold_groups() -> None:
     only_commits = ("commits", commit_rows("x", {("t", 0): np.array([5])}))
-    for parts in itertools.chain([[]], [[only_commits]]):
-        assert not any(compute_rows(parts, GroupOptions(until=9)).values())
+    assert not any(compute_rows([], GroupOptions(until=9)).values())
+    (row,) = (found := compute_rows([only_commits], GroupOptions(until=9))).pop("groups")
+    assert (row["group"], row["kind"]) == ("x", "commits only")
+    assert not any(found.values())
 
 
 def test_there_are_consumer_groups_in_the_recordings() -> None:

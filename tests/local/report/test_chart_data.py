@@ -216,6 +216,20 @@ def test_the_times_without_a_consumer_are_those_of_the_tables(any_report: Report
         assert one["stops"]["left_out"] == 0
 
 
+def test_rebalances_and_other_stops_add_up_to_the_downtime_of_the_group(small: Report) -> None:
+    _, _, data = small
+    for one in data.values():
+        if one["group"]["downtime_ms"] is None:
+            continue
+        alone = sum(
+            until - since
+            for *_, since, until, reason, rebalance in chart_stops(one)
+            if rebalance < 0 and reason not in UNCOUNTED
+        )
+        rebalances = sum(filter(None, one["rebalances"]["downtime"]))
+        assert alone + rebalances == one["group"]["downtime_ms"]
+
+
 def test_only_the_longest_times_without_a_consumer_are_kept(
     small: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:

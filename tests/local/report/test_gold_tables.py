@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,27 @@ def make_gold_tables(make: MakeTables, folder: Path) -> GoldTables:
     return read_gold_tables(str(make(folder)))
 
 
+@pytest.fixture(scope="module")
+def gold_tables(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], GoldTables]:
+    """Makes tables by their name, once for all tests."""
+
+    @cache
+    def make(name: str) -> GoldTables:
+        return make_gold_tables(MADE[name], tmp_path_factory.mktemp(name) / "tables")
+
+    return make
+
+
 def sum_column(table: Any, group: str, column: str, **wanted: object) -> int:
-    rows = [row for row in table.to_pylist() if row["group"] == group]
+    rows = table.filter(is_group(table, group)).to_pylist()
     return sum(row[column] for row in rows if wanted.items() <= row.items())
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_advice_counts_what_the_other_tables_have(name: str, tmp_path: Path) -> None:
-    found = make_gold_tables(MADE[name], tmp_path / "tables")
+def test_advice_counts_what_the_other_tables_have(
+    gold_tables: Callable[[str], GoldTables], name: str
+) -> None:
+    found = gold_tables(name)
     advised = set(found.advised["group"].to_pylist())
     for row in found.advice.to_pylist():
         group = row["group"]
@@ -66,8 +79,10 @@ def test_advice_counts_what_the_other_tables_have(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_a_partition_has_one_owner_at_a_time(name: str, tmp_path: Path) -> None:
-    found = make_gold_tables(MADE[name], tmp_path / "tables")
+def test_a_partition_has_one_owner_at_a_time(
+    gold_tables: Callable[[str], GoldTables], name: str
+) -> None:
+    found = gold_tables(name)
     for table in (found.ownership, found.advised):
         ends: dict[tuple[str, str, int], Any] = {}
         rows = sorted(table.to_pylist(), key=lambda row: row["since"])
@@ -80,8 +95,10 @@ def test_a_partition_has_one_owner_at_a_time(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_they_are_the_same_every_time(name: str, tmp_path: Path) -> None:
-    first, second = (make_gold_tables(MADE[name], tmp_path / folder) for folder in ("one", "two"))
+def test_they_are_the_same_every_time(
+    gold_tables: Callable[[str], GoldTables], name: str, tmp_path: Path
+) -> None:
+    first, second = gold_tables(name), make_gold_tables(MADE[name], tmp_path / "again")
     for table in (
         *("rebalances", "downtime", "health", "ownership", "whatif", "advice", "advised"),
         *("lag", "evidence"),
@@ -89,16 +106,20 @@ def test_they_are_the_same_every_time(name: str, tmp_path: Path) -> None:
         assert getattr(first, table).equals(getattr(second, table))
 
 
-def test_large_ones_have_the_sizes_that_were_asked_for(tmp_path: Path) -> None:
-    found = make_gold_tables(FEW, tmp_path / "tables")
+def test_large_ones_have_the_sizes_that_were_asked_for(
+    gold_tables: Callable[[str], GoldTables],
+) -> None:
+    found = gold_tables("large")
     assert found.advice.num_rows == 12
     assert found.rebalances.num_rows == 400
     pairs = zip(found.ownership["topic"], found.ownership["partition"], strict=True)
     assert len({(topic.as_py(), partition.as_py()) for topic, partition in pairs}) == 100
 
 
-def test_every_hostile_name_is_a_group_a_topic_and_a_client(tmp_path: Path) -> None:
-    found = make_gold_tables(write_hostile, tmp_path / "tables")
+def test_every_hostile_name_is_a_group_a_topic_and_a_client(
+    gold_tables: Callable[[str], GoldTables],
+) -> None:
+    found = gold_tables("hostile")
     for column in ("group", "topic", "client_id"):
         assert set(HOSTILE) <= set(found.ownership[column].to_pylist())
 

@@ -73,8 +73,9 @@ def test_an_option_says_its_default_where_its_help_does_not() -> None:
 
 def test_the_exit_codes_name_every_limit() -> None:
     page = generate_commands.page()
-    limits = ("--max-moves", "--max-downtime", "--fail-on")
-    assert f"| 1 | a limit is exceeded ({', '.join(limits)}) |" in page
+    limits = ("--max-moves", "--max-downtime", "--fail-on", "--compare")
+    named = f"{', '.join(limits)} of rota report"
+    assert f"| 1 | a limit is exceeded ({named}) |" in page
     assert [limit for limit in limits if f"| `{limit} " not in page] == []
 
 

@@ -17,6 +17,7 @@ from typing import get_args
 import pytest
 
 from rota.engine.formats import consumer_protocol, journal, journal_classic
+from rota.engine.formats.journal_modern import RECORD_TYPE_BY_NUMBER
 from rota.engine.model.consumer_group_entry import (
     ClassicMemberMetadata,
     ConsumerGroupEntry,
@@ -38,7 +39,6 @@ from rota.engine.model.journal_entry import (
 )
 from rota.engine.model.request import JoinGroupProtocol
 from rota.engine.model.share_streams_entry import (
-    ShareGroupEntry,
     SharePartitionMetadataEntry,
     StreamsPartitionMetadataEntry,
 )
@@ -49,6 +49,11 @@ from tests.support.paths import FIXTURES
 
 RECORDED = FIXTURES / "kafka-4.3.1"
 Record = tuple[bytes, bytes | None]
+SHARE_TYPES = {
+    kind
+    for number in range(9, 16)
+    for kind in (RECORD_TYPE_BY_NUMBER[number].saved, RECORD_TYPE_BY_NUMBER[number].forgotten)
+}
 
 
 @cache
@@ -474,7 +479,7 @@ def test_what_kafka_cannot_hold_is_not_written(entry: JournalEntry, message: str
 
 def test_the_recording_has_nearly_every_kind_of_entry_and_none_that_is_not_decoded() -> None:
     read = {type(journal.decode_record(*record)).__name__ for record in recorded_journal().values()}
-    kinds = {*get_args(ClassicEntry), *get_args(ConsumerGroupEntry), *get_args(ShareGroupEntry)}
+    kinds = {*get_args(ClassicEntry), *get_args(ConsumerGroupEntry), *SHARE_TYPES}
     assert {kind.__name__ for kind in kinds} - read == {
         "PartitionMetadataEntry",
         "RegularExpressionTombstone",

@@ -45,8 +45,9 @@ def advice(policy: str, verdict: str = CHANGE) -> Advice:
         rebalances=0,
         rebalances_after=0,
         libraries=(),
-        headline="",
-        steps=(),
+        happened="",
+        to_do="",
+        recommendation="",
     )
 
 

@@ -352,12 +352,10 @@ def test_sticky_members_say_what_they_own_in_java_and_in_kafka_python() -> None:
 
 def test_other_kinds_of_groups_are_kept_without_reading_their_bytes() -> None:
     worker = member("worker", b"\x01\x02", told=b"\x00\x01garbage")
-    found = read_entries(
-        group_metadata_entry(1, worker, strategy="sessioned", protocol_type="connect")
-    )
+    found = read_entries(group_metadata_entry(1, worker, strategy="v1", protocol_type="sr"))
 
     (one,) = found.generations
-    assert (one.protocol_type, one.strategy) == ("connect", "sessioned")
+    assert (one.protocol_type, one.strategy) == ("sr", "v1")
     assert one.members[0].problem is None
     assert one.members[0].session_timeout == 45_000
     assert found.ownership == []

@@ -150,4 +150,4 @@ def test_a_group_may_use_a_strategy_that_is_named_like_a_policy(name: str) -> No
         told, steps, AdviceEvidence(evaluation=evaluate_policies(told, steps, NOT_MEASURED))
     )
     assert (advice.verdict, advice.policy) == (CANNOT_TELL, f'"{name}"')
-    assert advice.headline.endswith(f"Rota does not know its strategy, {name}.")
+    assert advice.to_do == f"No advice on the policy: Rota does not know the strategy {name}."

@@ -16,11 +16,13 @@ from rota.engine.history.facts import (
     PartitionOwnership,
     WhatIf,
 )
+from rota.engine.history.groups import GroupOverview
 from rota.engine.history.verdicts import LagStatus
 from rota.pipeline.tables import (
     ADVICE,
     ADVISED,
     GENERATIONS,
+    GROUPS,
     HEALTH,
     OWNERSHIP,
     STATUS,
@@ -52,6 +54,7 @@ def test_a_table_says_what_it_holds(table: Table) -> None:
         (Generation, GENERATIONS),
         (PartitionOwnership, OWNERSHIP),
         (LagStatus, STATUS),
+        (GroupOverview, GROUPS),
         (GroupHealthStatus, HEALTH),
         (WhatIf, WHATIF),
         (Advice, ADVICE),

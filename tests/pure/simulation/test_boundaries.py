@@ -65,7 +65,7 @@ def crash_at(crashes: dict[int, CrashPoint]) -> int:
         def arm(entries: tuple[ClassicEntry, ...]) -> None:
             nonlocal count
             if count in crashes:
-                world.crash_coordinator_at(crashes[count], downtime=1_000)
+                world.broker.crash_at(crashes[count], downtime=1_000)
             count += 1
 
         world.driver.on_append = arm

@@ -65,7 +65,7 @@ def crash_at(number: int, boundary: CrashPoint) -> int:
         def arm(entries: tuple[ClassicEntry, ...]) -> None:
             nonlocal count
             if count == number:
-                world.crash_coordinator_at(boundary, downtime=1_000)
+                world.broker.crash_at(boundary, downtime=1_000)
             count += 1
 
         world.driver.on_append = arm
@@ -92,9 +92,8 @@ def test_every_append_fails_once() -> None:
             story.schedule_events(world)
             story.run_to_end(world)
             assert world.tally["append failed"] == 1
-            assert [
-                line for line in world.broker.lines if "cannot be written; members wait" in line
-            ]
+            lines = world.whole_broker.lines
+            assert [line for line in lines if "cannot be written; members wait" in line]
             told += story.count_retriable(world)
     # most appends are waited for by a member; some, such as those of a deleted topic, by nobody
     assert told >= len(numbers) * 0.6
@@ -108,4 +107,4 @@ def test_the_disk_is_full_for_a_while() -> None:
         )
         story.run_to_end(world)
         assert world.tally["append failed"] >= 20
-        assert [line for line in world.broker.lines if "can be written again" in line]
+        assert [line for line in world.whole_broker.lines if "can be written again" in line]

@@ -223,8 +223,8 @@ def test_a_member_with_a_bad_strategy_is_outvoted_by_its_absence() -> None:
 def test_a_coordinator_that_loads_for_long_is_waited_for(world: CheckedWorld) -> None:
     """Heartbeats are answered 0 meanwhile, sessions begin anew, and nothing is rebalanced."""
     before = count_owned(world)
-    world.stop_coordinator()
-    world.start_coordinator(load_time=20 * SECOND)
+    world.broker.stop()
+    world.broker.start(load_time=20 * SECOND)
     run_world_until(world, world.now + 20 * SECOND + 100)
     loading = Code.COORDINATOR_LOAD_IN_PROGRESS.name
     assert not world.tally[f"Heartbeat {loading}"]
@@ -239,7 +239,7 @@ def test_a_group_that_waits_for_its_leader_does_not_outlive_a_restart(world: Che
     run_until_record(world, join_was_answered("c", Code.MEMBER_ID_REQUIRED))
     run_until_record(world, lambda record: record.type is TraceEventType.NOTE)
     assert world.driver.live[story.GROUP].state.value == "PreparingRebalance"
-    world.stop_coordinator()
-    world.start_coordinator()
+    world.broker.stop()
+    world.broker.start()
     story.settle_and_check(world)
     assert count_owned(world) == {"a": 2, "b": 2, "c": 1}

@@ -284,8 +284,8 @@ def test_a_synchronous_commit_returns() -> None:
 def test_a_coordinator_that_comes_back_does_not_rebalance() -> None:
     world = settled_world(2)
     before = owned_partitions(world)
-    world.schedule(100_000, world.stop_coordinator)
-    world.schedule(110_000, lambda: world.start_coordinator(load_time=5_000))
+    world.schedule(100_000, world.broker.stop)
+    world.schedule(110_000, lambda: world.broker.start(load_time=5_000))
     run_checked(world, 300_000)
     assert group_changes(world, RebalanceStarted, 60_000) == []
     assert owned_partitions(world) == before
@@ -294,7 +294,7 @@ def test_a_coordinator_that_comes_back_does_not_rebalance() -> None:
 
 def test_joins_while_loading_are_told_to_wait() -> None:
     world = settled_world(1)
-    world.schedule(100_000, lambda: world.move_coordinator(load_time=5_000))
+    world.schedule(100_000, lambda: world.broker.move_coordinator(load_time=5_000))
     world.schedule(101_000, lambda: world.start(process_config("p1")))
     run_checked(world, 200_000)
     codes = {
@@ -315,9 +315,9 @@ def test_a_crash_at_any_boundary_is_got_over(boundary: CrashPoint, nth: int) -> 
 
     def arm(seen: World) -> None:
         nonlocal left
-        if left == len(seen.journal):
+        if left == len(seen.broker.journal):
             left = -1
-            seen.crash_coordinator_at(boundary, downtime=5_000, load_time=100)
+            seen.broker.crash_at(boundary, downtime=5_000, load_time=100)
 
     arm(world)
     world.start(process_config("p0"))

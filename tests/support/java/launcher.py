@@ -24,6 +24,7 @@ HERE = Path(__file__).parent
 CACHE = ROOT / ".java"
 LIBS = CACHE / "libs"
 CLASSES = CACHE / "classes"
+CONNECT_LIBS, CONNECT_CLASSES = CACHE / "connect", CACHE / "connect-classes"
 OLDEST_JAVA = 17
 #: Seconds to fetch or build a tool; the largest has several hundred megabytes.
 FETCH_TIMEOUT = 1_200
@@ -120,3 +121,18 @@ def java_command(
     install_java_programs()
     path = os.pathsep.join([str(CLASSES), f"{LIBS}/*"])
     return ["java", f"-Xmx{heap}", *flags, "-cp", path, main, *args]
+
+
+@cache_outcome
+def install_connect_programs() -> None:
+    """The same for the programs that use Kafka Connect's classes."""
+    require_commands("java", "javac", "mvn")
+    fetch_jars(HERE / "connect-pom.xml", CONNECT_LIBS)
+    compile_java(HERE / "connect", CONNECT_LIBS, CONNECT_CLASSES)
+
+
+def connect_command(main: str) -> list[str]:
+    """The command line that runs a program of the folder ``connect``."""
+    install_connect_programs()
+    path = os.pathsep.join([str(CONNECT_CLASSES), f"{CONNECT_LIBS}/*"])
+    return ["java", *QUICK, "-cp", path, main]

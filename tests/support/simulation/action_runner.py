@@ -115,8 +115,8 @@ class ActionRunner:
         """From now on nothing goes wrong."""
         checked_world = self.checked_world
         checked_world.unreliable_network.stop_faults()
-        if checked_world.coordinator is None:
-            checked_world.start_coordinator()
+        if checked_world.broker.coordinator is None:
+            checked_world.broker.start()
         for one in list(checked_world.processes.values()):
             if one.processing != one.program.processing:
                 one.slow_down(one.program.processing)
@@ -362,24 +362,24 @@ class ActionRunner:
 
     def _stop(self) -> bool:
         checked_world = self.checked_world
-        checked_world.stop_coordinator()
+        checked_world.broker.stop()
         load = self.chance.pick((0, 0, 2_000))
 
         def start() -> None:
-            if checked_world.coordinator is None:
-                checked_world.start_coordinator(load)
+            if checked_world.broker.coordinator is None:
+                checked_world.broker.start(load)
 
         checked_world.schedule(checked_world.now + self.chance.between(100, 12_000), start)
         return True
 
     def _move(self) -> bool:
-        self.checked_world.move_coordinator(self.chance.pick((0, 0, 2_000)))
+        self.checked_world.broker.move_coordinator(self.chance.pick((0, 0, 2_000)))
         return True
 
     def _crash_at(self, act: Action) -> bool:
         self.checked_world.armed = True
         downtime = self.chance.between(100, 6_000)
-        self.checked_world.crash_coordinator_at(
+        self.checked_world.broker.crash_at(
             BOUNDARIES[act], downtime, self.chance.pick((0, 0, 1_000))
         )
         return True

@@ -356,17 +356,17 @@ class CheckedBrokerWorld(CheckedWorld):
     def __init__(self, plan: Plan, driver: CoordinatorChecker, checker: OwnershipChecker) -> None:
         self._deleted = False
         super().__init__(plan, driver, checker)
-        self.broker.set_topics(self._topics)
+        self.whole_broker.set_topics(self._topics)
 
     @property
-    def broker(self) -> Broker:
-        assert isinstance(self._broker, Broker)
-        return self._broker
+    def whole_broker(self) -> Broker:
+        assert isinstance(self.broker, Broker)
+        return self.broker
 
     @property
     def timers(self) -> Iterable[GroupTimerKey]:
         """The coordinator's timers, as far as an alarm is set for them."""
-        names = self.broker.alarms.names
+        names = self.whole_broker.alarms.names
         return [name[1] for name in names if isinstance(name, tuple) and name[0] == 0]
 
     def start(self, program: ProcessConfig) -> SimulatedProcess:
@@ -384,7 +384,7 @@ class CheckedBrokerWorld(CheckedWorld):
 
     def _change_topics(self) -> None:
         super()._change_topics()
-        self.broker.set_topics(self._topics)
+        self.whole_broker.set_topics(self._topics)
 
 
 def create_checked_world(plan: Plan, tally: Counter[str], stack: ExitStack) -> CheckedBrokerWorld:

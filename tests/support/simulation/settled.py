@@ -94,7 +94,7 @@ def owned_partitions(world: World) -> dict[str, tuple[int, ...]]:
 
 def journal_generations(world: World) -> list[GroupMetadataEntry]:
     """The generations in the journal."""
-    return [entry for entry in world.journal if isinstance(entry, GroupMetadataEntry)]
+    return [entry for entry in world.broker.journal if isinstance(entry, GroupMetadataEntry)]
 
 
 def run_checked(world: World, until: int, check: Callable[[World], None] | None = None) -> None:

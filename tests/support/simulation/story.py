@@ -117,8 +117,8 @@ def _start(checked_world: CheckedWorld, one: ProcessConfig) -> None:
 def run_to_end(checked_world: CheckedWorld) -> None:
     """To the end of the story, and on until everything is well."""
     run_world_until(checked_world, END)
-    if checked_world.coordinator is None:
-        checked_world.start_coordinator()
+    if checked_world.broker.coordinator is None:
+        checked_world.broker.start()
     settle_and_check(checked_world)
 
 

@@ -84,7 +84,7 @@ class CheckedWorld(World):
             network=self.unreliable_network,
             metadata_age=plan.metadata_age,
         )
-        driver.journal = self.journal
+        driver.journal = self.broker.journal
         checker.machines = lambda: [one.machine for one in self.processes.values()]
 
     # processes
@@ -186,12 +186,12 @@ class CheckedWorld(World):
     @property
     def timers(self) -> Iterable[GroupTimerKey]:
         """The coordinator's timers that run."""
-        return self._broker.timers
+        return self.broker.timers
 
     def ask(self, request: GroupRequest) -> None:
         """An admin asks."""
-        if self.coordinator is not None:
-            self._broker.request(_Admin(), request)
+        if self.broker.coordinator is not None:
+            self.broker.request(_Admin(), request)
 
     def probe(self) -> None:
         """Something is written, whatever else happens."""

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from playwright.sync_api import Browser, Locator, Page
 
 from tests.support.waiting import wait_until
@@ -22,10 +17,6 @@ Scheme = Literal["light", "dark"]
 PATIENCE = 15_000
 WIDE = (1280, 900)
 PHONE = (390, 844)
-_TIP = re.compile(
-    r"^(?P<topic>.*)-(?P<partition>\d+), (?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ): ", re.MULTILINE
-)
-_SHOWN = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)Z to (?:(\d{4}-\d\d-\d\d) )?(\S+)Z")
 _PIXELS = """([canvas, points, reach]) => {
   const ratio = canvas.width / canvas.clientWidth;
   const copy = new OffscreenCanvas(canvas.width, canvas.height);
@@ -36,19 +27,6 @@ _PIXELS = """([canvas, points, reach]) => {
     const [left, top] = [x - reach, y - reach].map((place) => Math.round(place * ratio));
     return [...context.getImageData(left, top, size, size).data];
   });
-}"""
-_RAW = """(selector) => {
-  const canvas = document.querySelector(selector);
-  const { width, height } = canvas;
-  const copy = new OffscreenCanvas(width, height);
-  const context = copy.getContext('2d', { willReadFrequently: true });
-  context.drawImage(canvas, 0, 0);
-  const { data } = context.getImageData(0, 0, width, height);
-  let text = '';
-  for (let at = 0; at < data.length; at += 4096) {
-    text += String.fromCharCode(...data.subarray(at, at + 4096));
-  }
-  return [width, height, btoa(text)];
 }"""
 # two frames; then what the page does when there is time, which comes in the order of asking
 _DRAWN = """new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(
@@ -124,8 +102,7 @@ class ReportWindow:
         """Opens a group by the link in the list."""
         place = self.rows().index(group)
         self.locate("#groups tbody tr").nth(place).locator("a").click()
-        self.locate("#group").wait_for(state="visible")
-        self.locate("#rebalances:not([aria-busy])").wait_for(state="attached")
+        self.wait("(name) => document.getElementById('group-name')?.textContent === name", group)
         self.settle()
 
     def back(self) -> None:
@@ -143,14 +120,6 @@ class ReportWindow:
         """Waits until what was asked for is drawn."""
         self.page.evaluate(_DRAWN)
 
-    def shown_times(self) -> tuple[datetime, datetime]:
-        """The time that the charts show."""
-        self.settle()
-        found = _SHOWN.search(self.text("#shown"))
-        assert found is not None, self.text("#shown")
-        day, begin, other, end = found.groups()
-        return _time(f"{day} {begin}"), _time(f"{other or day} {end}")
-
     def image(self, canvas: str) -> str:
         """All pixels of a canvas, as one text."""
         self.settle()
@@ -164,13 +133,6 @@ class ReportWindow:
         raw = self.page.evaluate(_PIXELS, [self.locate(canvas).element_handle(), list(points), 3])
         return [Counter(zip(*[iter(one)] * 4, strict=True)).most_common(1)[0][0][:3] for one in raw]
 
-    def pixels(self, canvas: str) -> NDArray[np.uint8]:
-        """All pixels of a canvas, in lines from the top down; red, green, blue and opacity."""
-        self.settle()
-        width, height, text = self.page.evaluate(_RAW, canvas)
-        raw = np.frombuffer(base64.b64decode(text), np.uint8)
-        return raw.reshape(height, width, 4)
-
     def css_colour(self, name: str) -> Colour:
         """A colour of the page's own."""
         text: str = self.page.evaluate(
@@ -179,15 +141,6 @@ class ReportWindow:
         )
         red, green, blue = bytes.fromhex(text.strip().removeprefix("#"))
         return red, green, blue
-
-    def grid(self, canvas: str, columns: int, rows: int) -> list[Point]:
-        """Points all over a canvas."""
-        box = self.box(canvas)
-        return [
-            ((column + 0.5) * box["width"] / columns, (row + 0.5) * box["height"] / rows)
-            for column in range(columns)
-            for row in range(rows)
-        ]
 
     def box(self, selector: str) -> dict[str, float]:
         """Where an element is, in the page's pixels."""
@@ -226,18 +179,6 @@ class ReportWindow:
             "document.activeElement.id || document.activeElement.textContent"
         )
         return found
-
-
-def tip_owner(tip: str) -> tuple[str, int, datetime] | None:
-    """Topic, partition and time that a tip names first."""
-    found = _TIP.search(tip)
-    if found is None:
-        return None
-    return found["topic"], int(found["partition"]), _time(found["at"].removesuffix("Z"))
-
-
-def _time(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
 
 
 def open_window(

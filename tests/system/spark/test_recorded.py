@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -19,6 +20,7 @@ from rota.pipeline.tables import (
     COMMITS,
     DOWNTIME,
     GENERATIONS,
+    GROUPS,
     HEALTH,
     LAG,
     OWNERSHIP,
@@ -151,7 +153,8 @@ def test_every_table_has_its_columns_and_its_keys_are_unique(logged_run: Pipelin
 
 def test_the_policy_in_use_comes_out_as_it_was(logged_run: PipelineRun) -> None:
     costs = ("moved", "moves_needed", "revoked", "idle_members", "downtime_ms")
-    history = {row_key(row): [row[name] for name in costs] for row in logged_run.rows(REBALANCES)}
+    owning = [row for row in logged_run.rows(REBALANCES) if row["kind"] != "share"]
+    history = {row_key(row): [row[name] for name in costs] for row in owning}
     actual = [row for row in logged_run.rows(WHATIF) if row["actual"]]
     found = {row_key(row): [row[name] for name in costs] for row in actual if row["happens"]}
     assert found == history
@@ -178,7 +181,7 @@ def test_sums_are_those_of_the_downtime(logged_run: PipelineRun) -> None:
         if row["reason"] not in {"not polled", "shut down"}:
             sums[row_key(row)] += length
     for row in logged_run.rows(REBALANCES):
-        assert row["downtime_ms"] == sums[row_key(row)]
+        assert row["downtime_ms"] == (None if row["kind"] == "share" else sums[row_key(row)])
     for row in logged_run.rows(ADVICE):
         wanted = {name: time for name, time in by_reason[row["group"]].items() if time}
         assert dict(row["downtime_by_reason"]) == wanted
@@ -208,5 +211,37 @@ def test_the_window_and_what_is_not_read_are_said(logged_run: PipelineRun) -> No
     assert summary.last is not None
     assert summary.last - summary.first > 200_000
     assert all(whole for _, _, whole in summary.windows)
-    (unread,) = summary.unread
-    assert unread.what == "records of a type that Rota does not decode (share groups)"
+    assert summary.unread == []
+
+
+def test_every_group_of_the_journal_has_a_row(logged_run: PipelineRun) -> None:
+    rows = {row["group"]: row for row in logged_run.rows(GROUPS)}
+    assert rows.keys() == read_recorded().keys()
+    kinds = Counter(row["kind"] for row in rows.values())
+    assert kinds == {"classic": 29, "consumer": 4, "share": 1, "commits only": 1}
+    for group, records in read_recorded().items():
+        times = [datetime.fromtimestamp(record.at / 1000, UTC) for record in records]
+        assert rows[group]["first"] == min(times), group
+        # the segments have some commits more
+        assert rows[group]["last"] - max(times) < timedelta(seconds=3), group
+    share = rows["a-share"]
+    assert (share["state"], share["epoch"], share["epochs"]) == ("Empty", 4, 3)
+    assert [one["assigned"] for one in share["last_members"]] == [["audit-0", "audit-1"]]
+    assert (rows["a-assign"]["topics"], rows["a-assign"]["partitions"]) == (["payments"], 2)
+    assert all(row["text"].endswith(".") for row in rows.values())
+
+
+def test_a_share_group_has_rebalances_without_downtime(logged_run: PipelineRun) -> None:
+    rows = [row for row in logged_run.rows(REBALANCES) if row["group"] == "a-share"]
+    assert [(row["cause"], row["members_before"], row["members_after"]) for row in rows] == [
+        ("joined", 0, 1),
+        ("partitions added", 1, 1),
+        ("left", 1, 0),
+    ]
+    assert all(row["downtime_ms"] is row["protocol"] is row["moved"] is None for row in rows)
+    for table in (DOWNTIME, OWNERSHIP, WHATIF):
+        assert not any(row["group"] == "a-share" for row in logged_run.rows(table))
+    (advice,) = [row for row in logged_run.rows(ADVICE) if row["group"] == "a-share"]
+    assert advice["verdict"] == "cannot tell"
+    (health,) = [row for row in logged_run.rows(HEALTH) if row["group"] == "a-share"]
+    assert health["health"] == "unknown"

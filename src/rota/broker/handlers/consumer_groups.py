@@ -62,8 +62,7 @@ from rota.protocol.messages import (
 )
 from rota.protocol.schemas import ResponseT
 
-#: FindCoordinator finds the coordinators of many groups from this version on.
-BATCHED_KEYS_VERSION = 4
+BATCHED_KEYS_VERSION = 4  # the first version of FindCoordinator with several groups
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 
@@ -74,11 +73,9 @@ NULL_PROTOCOL_VERSION = 7  # a missing protocol name is null
 SKIP_ASSIGNMENT_VERSION = 9  # the leader may have to skip the assignment
 #: Limit of a client id or group instance id: the member id appends a UUID, and must fit a string.
 MAX_CLIENT_NAME_BYTES = MAX_STRING_BYTES - 64
-#: SyncGroup contains the protocol's type and name from this version on.
-PROTOCOL_NAME_VERSION = 5
+PROTOCOL_NAME_VERSION = 5  # syncGroup contains the protocol's type and name from this version on
 BATCHED_LEAVE_VERSION = 3
-#: DescribeGroups has an error for a missing group from this version on.
-GROUP_NOT_FOUND_VERSION = 6
+GROUP_NOT_FOUND_VERSION = 6  # describeGroups has an error for a missing group from this version on
 CLASSIC = "classic"
 #: Authorized operations on a group: read, delete, describe, describe and alter its configs.
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))

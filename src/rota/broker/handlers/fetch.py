@@ -20,8 +20,7 @@ from rota.protocol.messages import FetchRequest, FetchResponse
 SESSION_VERSION = 7
 STORAGE_ERROR_VERSION = 6
 TOPIC_ID_VERSION = 13
-#: Session epochs of requests that name all their partitions.
-FULL_FETCH_EPOCHS = frozenset({0, -1})
+FULL_FETCH_EPOCHS = frozenset({0, -1})  # session epochs of requests that name all their partitions
 READ_COMMITTED = 1
 
 
@@ -50,21 +49,18 @@ def _refuse_fetch(request: ServerRequest[FetchRequest], code: Code) -> FetchResp
 class FetchPass:
     bytes_left: int
     size: int = 0
-    #: The response contains an error or a diverging epoch, so it must not wait.
-    respond_now: bool = False
-    #: The logs that were read, or were at their end.
-    logs: list[tuple[Topic, int, Log]] = field(default_factory=list)
+    respond_now: bool = False  # an error or a diverging epoch: it must not wait
+    logs: list[tuple[Topic, int, Log]] = field(default_factory=list)  # read to the end
 
     def total_log_size(self) -> int:
         return sum(log.size for _, _, log in self.logs)
 
 
 class PendingFetch:
-    """A Fetch that is tried at once, and again after appends until its time is up.
-
-    An append only queues the request. So an error here does not reach the producer whose append
-    woke the request, the producer's response leaves first, and each woken request waits until there
-    is room for its response. Several appends before the next try cause one try.
+    """A Fetch that is tried at once, and again after appends until its time is up. An append only
+    queues the request. So an error here does not reach the producer whose append woke the request,
+    the producer's response leaves first, and each woken request waits until there is room for its
+    response. Several appends before the next try cause one try.
     """
 
     def __init__(self, request: ServerRequest[FetchRequest]) -> None:

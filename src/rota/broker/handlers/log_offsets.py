@@ -37,8 +37,7 @@ READ_COMMITTED = 1
 TIMESTAMPS_WITHOUT_LOOKUP = frozenset({-1, -2, -4, -5, -6})
 #: Bytes that are decompressed before other requests are served; one partition may take more.
 MAX_WORK_PER_EVENT = 16 << 20
-#: Bytes that a lookup in the log's index counts for.
-LOOKUP_WORK = 1 << 16
+LOOKUP_WORK = 1 << 16  # bytes that a lookup in the log's index counts for
 NOT_FOUND = (-1, -1, -1)
 DELETE_ALL = -1
 

@@ -31,15 +31,12 @@ from rota.protocol.messages import (
 API_VERSIONS_RANGE = (0, 4)
 #: Allowed names and versions of a client's library.
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-#: Metadata accepts topic ids from this version on.
-TOPIC_ID_VERSION = 12
-#: Limit of partitions in one response of DescribeTopicPartitions; Kafka's default.
-MAX_DESCRIBED_PARTITIONS = 2_000
+TOPIC_ID_VERSION = 12  # metadata accepts topic ids from this version on
+MAX_DESCRIBED_PARTITIONS = 2_000  # most partitions in a DescribeTopicPartitions response, as Kafka
 #: Limit of topics that one Metadata request creates: meanwhile no other request is served.
 MAX_AUTO_CREATED_TOPICS = 1_000
 OPERATIONS_NOT_REQUESTED = -(2**31)
-#: The endpoint type of brokers; 2 are controllers.
-BROKER_ENDPOINTS = 1
+BROKER_ENDPOINTS = 1  # the endpoint type of brokers; 2 are controllers
 PartitionT = TypeVar(
     "PartitionT",
     "MetadataResponse.MetadataResponsePartition",

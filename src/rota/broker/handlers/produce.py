@@ -29,12 +29,10 @@ from rota.protocol.messages import (
     ProduceResponse,
 )
 
-#: Topics have ids in place of names from this version on.
-TOPIC_ID_VERSION = 13
+TOPIC_ID_VERSION = 13  # topics have ids in place of names from this version on
 ZSTD_VERSION = 7
 FLAGS_AT = record_batch.ATTRIBUTES_OFFSET + 1
-#: Bytes of the shortest message in the formats before batches.
-SHORTEST_OLD_MESSAGE = 26
+SHORTEST_OLD_MESSAGE = 26  # bytes of the shortest message in the formats before batches
 
 #: Errors for which Kafka leaves out the log start offset.
 ERRORS_WITHOUT_LOG_START = frozenset(

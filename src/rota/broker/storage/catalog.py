@@ -22,8 +22,7 @@ from rota.errors import DiskError, FormatError
 
 CATALOG_FILE, CATALOG_COPY_FILE = "rota.catalog", "rota.catalog.copy"
 CATALOG_HEADER = re.compile(rb"rota catalogue 1, checksum ([0-9a-f]{8})\n")
-#: Producer ids that are reserved at a time; a crash loses the rest of a block.
-PRODUCER_ID_BLOCK = 1_000
+PRODUCER_ID_BLOCK = 1_000  # producer ids reserved at a time; a crash loses the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +30,7 @@ class TopicEntry:
     name: str
     id: bytes
     partitions: int
-    #: The topic's own settings, by Kafka's names.
-    overrides: Mapping[str, str] = field(default_factory=dict)
+    overrides: Mapping[str, str] = field(default_factory=dict)  # the topic's own, by Kafka's names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +46,13 @@ class MetaProperties:
 class CatalogContent:
     version: int
     identity: MetaProperties
-    #: By name, sorted.
-    topics: Mapping[str, TopicEntry]
-    #: Lower ids may have been assigned.
-    next_producer_id: int
+    topics: Mapping[str, TopicEntry]  # by name, sorted
+    next_producer_id: int  # lower ids may have been assigned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogCopies:
-    #: The newest valid one.
-    content: CatalogContent | None
+    content: CatalogContent | None  # the newest valid one
     problems: Mapping[str, str]
     identical: bool
 

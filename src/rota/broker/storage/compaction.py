@@ -57,8 +57,7 @@ from rota.engine.formats.record_batch_columns import RecordColumns, decode_batch
 from rota.engine.model.config import MAX_INT, MAX_LONG
 from rota.errors import DiskError, FormatError, Refused
 
-#: Keys in the offset map, some 80 MB; the rest of the log is compacted by the next run.
-MAX_KEYS = 500_000
+MAX_KEYS = 500_000  # keys in the offset map (80 MB); the next run compacts the rest of the log
 
 #: Yields after each step; returns the offset up to which the log is compacted, or None if segments
 #: were deleted meanwhile: then start again.
@@ -68,12 +67,10 @@ CompactionSteps: TypeAlias = Generator[None, None, int | None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogToClean:
     first_dirty_offset: int
-    #: The base offset of the first segment that may not be compacted yet.
-    first_uncleanable_offset: int
+    first_uncleanable_offset: int  # base offset of the first segment not to compact yet
     clean_bytes: int
     dirty_bytes: int
-    #: A record is dirty for longer than ``max.compaction.lag.ms``.
-    overdue: bool
+    overdue: bool  # a record is dirty for longer than ``max.compaction.lag.ms``
 
     @property
     def cleanable_ratio(self) -> float:
@@ -286,8 +283,7 @@ def _swap_in(log: Log, bases: list[int]) -> None:
         raise
 
 
-#: The offset map has a digest of this size in place of longer keys.
-KEY_DIGEST_SIZE = 16
+KEY_DIGEST_SIZE = 16  # the offset map has a digest of this size in place of longer keys
 NO_OFFSET = -1
 
 
@@ -358,6 +354,7 @@ class RecordFilter:
         self._limit = limit
         self._now = now
         self._delete_retention = delete_retention
+        #: The last data offset and the epoch by producer id.
         self._last_of_producer: Mapping[int, tuple[int | None, int]] = {}
 
     def set_producers(self, producers: ProducerStateManager) -> None:
@@ -492,8 +489,7 @@ class BatchGroup:
 
     batches: Sequence[StoredBatch]
     columns: RecordColumns
-    #: The bytes in which all starts and ends are positions.
-    data: bytes
+    data: bytes  # the bytes in which all starts and ends are positions
     rows: Sequence[slice]
     offset: Sequence[int]
     key_start: Sequence[int]

@@ -21,11 +21,9 @@ from typing import Protocol, TypeAlias
 from rota.engine.formats.buffer import Bytes
 from rota.errors import DiskError
 
-#: Receives a line for each damaged file, and its repair.
-Report: TypeAlias = Callable[[str], None]
+Report: TypeAlias = Callable[[str], None]  # receives a line for each damaged file, and its repair
 MAX_OPEN_FILES = 256
-#: Threads that sync files together: the file system then writes its journal once for several.
-SYNC_THREADS = 16
+SYNC_THREADS = 16  # threads that sync together: the file system writes its journal once
 OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 #: After this many appended bytes, writeback is started without waiting for it. A sync of a whole
@@ -49,9 +47,7 @@ class Disk(Protocol):
         """Reads ``size`` bytes from a position on, or fewer if the file ends before."""
 
     def append(self, path: str, data: Bytes) -> None:
-        """Appends to a file, or creates it. A failed append may leave some bytes: :meth:`truncate`
-        it.
-        """
+        """Appends to a file or creates it; a failed append may leave bytes: :meth:`truncate` it."""
 
     def truncate(self, path: str, size: int) -> None: ...
 

@@ -36,8 +36,7 @@ from rota.engine.formats.record_batch import (
 from rota.engine.formats.record_batch_columns import RecordColumns, decode_batches
 from rota.errors import Code, Refused
 
-#: Bytes of a file that are in memory at a time, unless a batch is larger.
-SCAN_WINDOW_BYTES = 1 << 22
+SCAN_WINDOW_BYTES = 1 << 22  # bytes of a file in memory, unless a batch is larger
 BASE_OFFSET_SIZE = 8
 MAX_TIMESTAMP_FIELD, MAX_TIMESTAMP_OFFSET = struct.Struct(">q"), 35
 
@@ -217,12 +216,9 @@ def describe_mismatch(header: BatchHeader, computed: int) -> str:
     return f"checksum {computed:08x}, but the header has {header.checksum:08x}"
 
 
-#: Bytes that may be decompressed in any case: a fraction of a second.
-BASE_BUDGET_BYTES = 64 << 20
-#: Further bytes for each byte of the request.
-BUDGET_RATIO = 32
-#: Reading a record takes as long as decompressing this many bytes.
-RECORD_COST_BYTES = 128
+BASE_BUDGET_BYTES = 64 << 20  # bytes that may be decompressed in any case: a fraction of a second
+BUDGET_RATIO = 32  # further bytes for each byte of the request
+RECORD_COST_BYTES = 128  # reading a record takes as long as decompressing this many bytes
 
 
 class DecodeBudget:

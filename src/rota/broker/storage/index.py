@@ -25,10 +25,8 @@ import numpy as np
 from rota.broker.storage.disk import Disk
 from rota.errors import DiskError
 
-#: ``index.interval.bytes``: the least number of bytes between two entries.
-DEFAULT_INDEX_INTERVAL = 4_096
-#: ``segment.index.bytes``: a segment ends when one of its index files is full.
-MAX_INDEX_BYTES = 10 << 20
+DEFAULT_INDEX_INTERVAL = 4_096  # ``index.interval.bytes``: the least between two entries
+MAX_INDEX_BYTES = 10 << 20  # ``segment.index.bytes``: a full index file ends a segment
 OFFSET_ENTRY, TIME_ENTRY = struct.Struct(">ii"), struct.Struct(">qi")
 
 _ENTRY_DTYPES = {
@@ -175,8 +173,7 @@ class AbortedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    #: The last stable offset after it.
-    last_stable_offset: int
+    last_stable_offset: int  # the last stable offset after it
 
     def pack(self) -> bytes:
         return TRANSACTION_ENTRY.pack(TRANSACTION_INDEX_VERSION, *self)

@@ -48,8 +48,7 @@ class LogAppendInfo:
     """Where an appended batch is in the log; of a duplicate, where the first copy is."""
 
     base_offset: int
-    #: The broker's time with LogAppendTime, else -1; of a duplicate the max timestamp.
-    append_time: int
+    append_time: int  # the broker's time with LogAppendTime, else -1; duplicate: max timestamp
     log_start_offset: int
     duplicate: bool = False
 
@@ -73,8 +72,7 @@ class Log:
         self.report = report
         self.epochs = LeaderEpochs()
         self.producers = ProducerStateManager(expiration)
-        #: At least one segment, by offset. An offset belongs to the last one that begins at or
-        #: before it.
+        #: At least one segment, by offset. The last that begins at or before an offset has it.
         self.segments: list[LogSegment] = []
         self.log_start_offset = 0
         #: All records before this offset are synced.
@@ -85,8 +83,7 @@ class Log:
         self.offline: str | None = None
         self._topic_id_without_files: bytes | None = None
         self._segment_bytes = segment_bytes
-        #: The folder and its names are synced by the first flush only: a topic may have many
-        #: partitions.
+        #: The first flush also syncs the folder and its names: a topic may have many partitions.
         self._names_synced = False
 
     @classmethod

@@ -47,8 +47,7 @@ LOCK_FILE = ".lock"
 META_PROPERTIES_FILE = "meta.properties"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_VERSION = 0
-#: Rota writes the broker epoch -1.
-KAFKA_CLEAN_SHUTDOWN = re.compile(rb'\{"version":0,"brokerEpoch":[0-9]+\}')
+KAFKA_CLEAN_SHUTDOWN = re.compile(rb'\{"version":0,"brokerEpoch":[0-9]+\}')  # Rota writes -1
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
@@ -72,8 +71,7 @@ NEW_DIRECTORY_FILES = frozenset(
 )
 
 FLOCK_STRUCT = struct.Struct("hhqqi4x")
-#: Linux's number, for Pythons built without it: python-build-standalone, which uv installs.
-F_OFD_SETLK = 37
+F_OFD_SETLK = 37  # Linux's number, for Pythons built without it, such as uv's
 
 
 class DirectoryLock:
@@ -175,8 +173,7 @@ class LogDirectory:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryState:
     copies: CatalogCopies
-    #: From ``meta.properties``.
-    identity: MetaProperties | None = None
+    identity: MetaProperties | None = None  # from ``meta.properties``
     #: The topics that were found in partitions' folders; None: nothing is adopted.
     adopted: Mapping[str, TopicEntry] | None = None
     notes: tuple[str, ...] = ()
@@ -360,14 +357,11 @@ def _was_clean_shutdown(disk: Disk, report: Report) -> bool:
 
 PARTITION_FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<number>0|[1-9][0-9]{0,8})")
 SEGMENT_FILE = re.compile(r"[0-9]{20}\.log")
-#: Kafka's own log of its metadata, beside the topics.
-METADATA_LOGS = frozenset({"__cluster_metadata"})
+METADATA_LOGS = frozenset({"__cluster_metadata"})  # Kafka's own metadata, beside the topics
 #: Folders of deleted partitions, and of partitions that Kafka moves.
 STRAY_FOLDER = re.compile(r".*-[0-9]+\.[0-9a-f]{32}-(delete|future|stray)")
-#: The highest partition number that is adopted, as the missing lower ones would be made.
-MAX_PARTITIONS = 10_000
-#: Distance from another broker's producer ids: it may have assigned more than the logs show.
-PRODUCER_ID_GAP = 1 << 32
+MAX_PARTITIONS = 10_000  # highest adopted partition number: missing lower ones are made
+PRODUCER_ID_GAP = 1 << 32  # distance from another broker's ids: its logs may not show all
 KEEP_ALL_CONFIG = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
 KEEP_ALL_NOTE = (
     "their settings are unknown, so no record is deleted or compacted (retention.ms=-1, "
@@ -383,8 +377,7 @@ COPY_HINT = (
 @dataclass(slots=True)
 class _TopicFolders:
     partitions: set[int] = field(default_factory=set)
-    #: Each with the first folder that has it.
-    topic_ids: dict[bytes, str] = field(default_factory=dict)
+    topic_ids: dict[bytes, str] = field(default_factory=dict)  # with its first folder
 
     @property
     def partition_count(self) -> int:

@@ -32,10 +32,8 @@ from rota.engine.formats.buffer import Bytes
 from rota.engine.formats.record_batch import HEADER, BatchHeader
 
 SEGMENT_FILE_KINDS = ("log", "index", "timeindex", "txnindex")
-#: Indexes have 32 bits for an offset relative to the segment's base offset.
-MAX_RELATIVE_OFFSET = (1 << 31) - 1
-#: Readers that can continue where their last read stopped, without a lookup.
-MAX_READ_POSITIONS = 32
+MAX_RELATIVE_OFFSET = (1 << 31) - 1  # indexes have 32 bits relative to the base offset
+MAX_READ_POSITIONS = 32  # readers that can continue where their last read stopped, without a lookup
 
 
 def segment_path(folder: str, base_offset: int, kind: str, suffix: str = "") -> str:
@@ -86,6 +84,7 @@ class LogSegment:
         self.time_index_checked = True
         self.max_timestamp_and_offset: tuple[int, int] | None = None
         self._first_timestamp: int | None = None
+        #: Used for records without timestamps.
         self.created_at = self.last_written_at = 0
         self.aborted: list[index.AbortedTransaction] | None = None
         #: Where readers continue: positions by the offset after the batch before.
@@ -250,10 +249,8 @@ def find_row(segments: Sequence[LogSegment], offset: int) -> int:
 # The searches raise CorruptBatchError if a batch that they must read is corrupt, and Refused if its
 # decoding exceeds the budget.
 
-#: The window of a lookup: the distance of a few index entries.
-LOOKUP_WINDOW_BYTES = 1 << 16
-#: Up to this many bytes are read to check a timestamp; of more only samples are taken.
-FULL_CHECK_BYTES = 1 << 20
+LOOKUP_WINDOW_BYTES = 1 << 16  # the window of a lookup: the distance of a few index entries
+FULL_CHECK_BYTES = 1 << 20  # so many bytes are read to check a timestamp; of more, samples
 CHECK_SAMPLES = 64
 
 
@@ -310,10 +307,9 @@ def find_timestamp(
 
 
 def _position_by_time_index(segment: LogSegment, timestamp: int) -> BatchPosition | None:
-    """Returns a position before which all batches are older; None if the log denies the index.
-
-    Each offset entry comes with a time entry if there was a newer timestamp. So of the batches
-    between two time entries, those up to the last offset entry are no newer than the first: where
+    """Returns a position before which all batches are older; None if the log denies the index. Each
+    offset entry comes with a time entry if there was a newer timestamp. So of the batches between
+    two time entries, those up to the last offset entry are no newer than the first: where
     timestamps do not rise for long, they need not be read.
     """
     row = segment.time_index.find_at_or_below(timestamp - 1)
@@ -379,10 +375,9 @@ def find_max_timestamp(segment: LogSegment) -> tuple[int, int]:
 
 
 def _is_max_timestamp(segment: LogSegment, timestamp: int, at: int) -> bool:
-    """Whether the batch with this offset has this timestamp, and no later batch a newer one.
-
-    That holds for the last time entry, unless the index was cut. If timestamps rise, few batches
-    follow it. If not, much of the segment may follow: then samples and the end are checked.
+    """Whether the batch with this offset has this timestamp, and no later batch a newer one. That
+    holds for the last time entry, unless the index was cut. If timestamps rise, few batches follow
+    it. If not, much of the segment may follow: then samples and the end are checked.
     """
     place: BatchPosition | None = BatchPosition(0, segment.base_offset)
     if timestamp >= 0:

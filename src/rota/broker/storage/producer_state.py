@@ -32,8 +32,7 @@ from rota.engine.formats.record_batch_columns import decode_batches
 from rota.engine.model.config import DAY, MAX_INT
 from rota.errors import Code, DiskError, FormatError, Refused
 
-#: The largest ``max.in.flight.requests.per.connection`` of an idempotent producer.
-BATCHES_TO_RETAIN = 5
+BATCHES_TO_RETAIN = 5  # largest ``max.in.flight.requests.per.connection`` with idempotence
 NO_EPOCH = NO_SEQUENCE = NO_TIMESTAMP = -1
 
 
@@ -46,8 +45,7 @@ class BatchMetadata(NamedTuple):
 
 
 class EndTransactionMarker(NamedTuple):
-    #: A :class:`~rota.engine.formats.record_batch.ControlRecordType`.
-    kind: int
+    kind: int  # A :class:`~rota.engine.formats.record_batch.ControlRecordType`
     coordinator_epoch: int
     timestamp: int
 
@@ -292,10 +290,9 @@ def load_snapshot(  # noqa: PLR0913, bounds of the search
     report: Report,
     expiration: int = DAY,
 ) -> ProducerStateManager:
-    """Loads the newest valid snapshot, or an empty state that begins at the log's start.
-
-    Other snapshots are removed; damage is reported. Batches from the returned state's end offset on
-    must still be replayed.
+    """Loads the newest valid snapshot, or an empty state that begins at the log's start. Other
+    snapshots are removed; damage is reported. Batches from the returned state's end offset on must
+    still be replayed.
     """
     for offset in sorted(list_snapshot_offsets(disk, folder), reverse=True):
         path = snapshot_path(folder, offset)
@@ -347,10 +344,9 @@ def replay_batch(
 
 
 def aborted_transactions(segments: Sequence[LogSegment], row: int) -> list[AbortedTransaction]:
-    """Returns the transactions that were aborted in a segment.
-
-    The transaction index has no checksum, and with a wrong entry aborted records would be consumed.
-    So if there is an index, the log is read once, and a wrong index is rewritten.
+    """Returns the transactions that were aborted in a segment. The transaction index has no
+    checksum, and with a wrong entry aborted records would be consumed. So if there is an index, the
+    log is read once, and a wrong index is rewritten.
     """
     segment = segments[row]
     if segment.aborted is None:

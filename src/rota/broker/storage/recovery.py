@@ -142,7 +142,6 @@ class LogLoader:
 
     def _start_segment_after_damage(self, damage: CorruptBatchError) -> str | None:
         """Keeps a damaged segment whose end is known, and starts a new one; else returns why not.
-
         Records after the damage were flushed, and offsets must not be assigned twice: consumers
         would take other records for those that they have.
         """

@@ -32,9 +32,8 @@ from rota.engine.model.topic import IntArray
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The proof that no assignment is better, or what could be better. ``levels`` and ``prices``
-    are the numbers by member with which steps 2 and 3 above can be checked; empty as far as there
-    is no proof.
+    """The proof that a result is best, or its flaw. ``levels`` and ``prices``, by member, are the
+    numbers with which steps 2 and 3 above can be checked; empty as far as there is no proof.
     """
 
     flaw: str | None
@@ -91,7 +90,7 @@ class _Subscriptions(NamedTuple):
 
 
 def _find_levels(problem: Problem, owners: IntArray, edges: _Subscriptions) -> Int64Array | None:
-    """The least levels; None as soon as a level exceeds its member's load by more than one."""
+    """The least levels; None if a level exceeds its member's load by more than one."""
     members = len(problem.members)
     loads = np.bincount(owners, minlength=members)
     pairs = np.unique(problem.layout.topic_of * np.int64(members) + owners)

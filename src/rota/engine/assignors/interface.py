@@ -3,8 +3,7 @@
 Custom strategies subclass `Assignor` or `PartitionAssignor`. The built-in ones subclass
 `ColumnarAssignor`: they get a `Problem` (arrays) and return a `Solution` (one array of owners).
 
-`MemberAssignors` calls a strategy's hooks as the members of a real group do. `assign_checked` runs
-a strategy on the group's leader and checks its result by the rules in ``docs/differences.md``.
+`assign_checked` runs a strategy and checks its result by the rules in ``docs/differences.md``.
 """
 
 from __future__ import annotations
@@ -42,19 +41,16 @@ from rota.errors import BrokenRule, RotaError, StrategyFailed
 
 
 class Assignor(ABC):
-    """A strategy: runs on the group's leader and decides which member gets which partition.
-
-    Write a subclass with a ``name`` (it is sent in JoinGroup, and all members of a group must know
-    it) and :meth:`assign`. If partition counts and topic lists are all you need, see
+    """A strategy: runs on the group's leader and decides which member gets which partition. Write a
+    subclass with a ``name`` (it is sent in JoinGroup, and all members of a group must know it) and
+    :meth:`assign`. If partition counts and topic lists are all you need, see
     :class:`PartitionAssignor`.
     """
 
     name: ClassVar[str]
     protocols: ClassVar[tuple[RebalanceProtocol, ...]] = (RebalanceProtocol.EAGER,)
-    #: A partition may have several owners (broadcast).
-    allow_shared: ClassVar[bool] = False
-    #: A partition may stay without an owner.
-    allow_unassigned: ClassVar[bool] = False
+    allow_shared: ClassVar[bool] = False  # a partition may have several owners (broadcast)
+    allow_unassigned: ClassVar[bool] = False  # a partition may stay without an owner
 
     @abstractmethod
     def assign(self, cluster: Cluster, group: Mapping[str, Subscription]) -> GroupAssignment:
@@ -65,18 +61,15 @@ class Assignor(ABC):
         return None
 
     def on_assignment(self, assignment: Assignment, generation: int) -> None:  # noqa: B027 (optional)
-        """Called on every member with its assignment, after each rebalance. Each member has its
-        own instance, so the next `subscription_user_data` can use an attribute that is set here.
+        """Called on every member with its assignment, after each rebalance. Each member has its own
+        instance, so `subscription_user_data` can use an attribute that is set here.
         """
 
 
 class PartitionAssignor(Assignor):
-    """A strategy with one method to write.
-
-    The base class collects the subscribed topics, looks up their partition counts, leaves out
-    topics without metadata (and names them in the result's notes), and wraps the result. It has the
-    helpers of Kafka's ``AbstractPartitionAssignor``: member order, consumers per topic, all
-    partitions sorted.
+    """A strategy with one method to write. The base class looks up the partition counts of the
+    subscribed topics, leaves out topics without metadata (and names them in the result's notes),
+    and wraps the result. It has the helpers of Kafka's ``AbstractPartitionAssignor``.
     """
 
     @staticmethod
@@ -109,7 +102,6 @@ class PartitionAssignor(Assignor):
         self, partitions: Mapping[str, int], subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, Iterable[TopicPartition]]:
         """Returns ``{member: [TopicPartition, ...]}`` with every member in ``subscriptions``.
-
         ``partitions`` has the count of each subscribed topic, topics sorted by name; members are
         sorted by id.
         """
@@ -133,9 +125,8 @@ class PartitionAssignor(Assignor):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """The result of a built-in strategy: an owner for each partition of the problem's layout.
-    ``target`` has the owners after the next rebalance, where a cooperative one withholds
-    partitions.
+    """A built-in strategy's result: the owner of each partition of the problem's layout. ``target``
+    has the owners after the next rebalance, if a cooperative strategy withholds partitions.
     """
 
     owners: IntArray
@@ -144,10 +135,7 @@ class Solution:
 
 
 class ColumnarAssignor(Assignor):
-    """Base of the built-in strategies: takes arrays and returns one array of owners."""
-
     def read_ownership(self, subscription: Subscription) -> OwnedPartitions:
-        """Reads what a member owns from its subscription."""
         return stated_ownership(subscription)
 
     @abstractmethod
@@ -190,20 +178,16 @@ def strategy_errors(assignor: Assignor, method: str) -> Iterator[None]:
 
 
 class MemberAssignors:
-    """One instance of a strategy for each member, with its hooks called as in a real group."""
-
     def __init__(self, create: Callable[[], Assignor]) -> None:
         self._create = create
         self._instances: dict[str, Assignor] = {}
 
     def on_assignment(self, member: str, assignment: Assignment, generation: int) -> None:
-        """Calls the hook of this member's instance."""
         assignor = self._instance(member)
         with strategy_errors(assignor, "on_assignment"):
             assignor.on_assignment(assignment, generation)
 
     def subscription_user_data(self, member: str, topics: tuple[str, ...]) -> bytes | None:
-        """Returns the user data that this member would send now."""
         assignor = self._instance(member)
         with strategy_errors(assignor, "subscription_user_data"):
             data: object = assignor.subscription_user_data(topics)
@@ -222,8 +206,8 @@ class MemberAssignors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedAssignment:
-    """A result that passed all rules, with the problem it solves: member ``member[i]`` gets
-    partition ``partition[i]``, and ``target`` has the owners after the next cooperative rebalance.
+    """A result that passed all rules: member ``member[i]`` gets partition ``partition[i]``;
+    ``target`` has the owners after the next cooperative rebalance.
     """
 
     problem: Problem
@@ -234,7 +218,6 @@ class CheckedAssignment:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Messages for the user about the group and the result."""
         return tuple(dict.fromkeys(self.problem.notes + self.result.notes))
 
 
@@ -263,8 +246,6 @@ def assign_checked(
 
 @dataclass(frozen=True, slots=True)
 class _ResultChecker:
-    """Checks the result of a strategy against the rules."""
-
     assignor: Assignor
     cluster: Cluster
     problem: Problem

@@ -7,9 +7,6 @@ Nothing here depends on the order in which members, topics or claims were listed
 A *claim* is a member's statement that it owns a partition. If several members claim a partition,
 the claim of the highest generation counts if it is the only one of that generation; otherwise no
 claim counts. A member without a generation has generation -1.
-
-`ConsumersPerTopic` is the order in which Range and RoundRobin serve members, and each topic's
-subscribers in that order.
 """
 
 from __future__ import annotations
@@ -32,14 +29,11 @@ from rota.engine.model.topic import (
     TopicPartition,
 )
 
-#: Largest table of subscriptions and topics; larger ones are searched instead.
-LARGEST_TABLE = 2**24
-#: The rack of a member without one.
-NO_RACK = -1
+LARGEST_TABLE = 2**24  # largest table of subscriptions and topics; larger ones are searched instead
+NO_RACK = -1  # the rack of a member without one
 
 
 def stated_ownership(subscription: Subscription) -> OwnedPartitions:
-    """Returns the ownership that the subscription's own fields state."""
     generation = subscription.generation
     return OwnedPartitions(
         partitions=subscription.owned,
@@ -49,12 +43,10 @@ def stated_ownership(subscription: Subscription) -> OwnedPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Claims on partitions that exist, one row each: member ``member[i]`` says it owns partition
-    number ``partition[i]``.
-
-    ``subscribed[i]`` is false where the member no longer subscribes to that topic: it may not keep
-    the partition, yet until it revokes it no other member may get it in a cooperative rebalance.
-    Rows are sorted by (member, partition) and unique. ``generation`` has one entry per member.
+    """Claims on partitions that exist, one row each, sorted by (member, partition) and unique.
+    Member ``member[i]`` says it owns partition number ``partition[i]``. If it no longer subscribes
+    to the topic (``subscribed[i]`` is false), it may not keep the partition, yet until it revokes
+    it no other member may get it in a cooperative rebalance. ``generation`` is by member.
     """
 
     partition: IntArray
@@ -63,7 +55,6 @@ class Claims:
     generation: IntArray
 
     def subscribed_rows(self) -> tuple[IntArray, IntArray]:
-        """Returns partitions and members of the rows whose member still subscribes."""
         if self.subscribed.all():
             return self.partition, self.member
         return self.partition[self.subscribed], self.member[self.subscribed]
@@ -71,7 +62,7 @@ class Claims:
 
 @dataclass(frozen=True, kw_only=True)
 class Racks:
-    """Where members and replicas are, with numbers of racks: of each member (-1: unknown); ``sets``
+    """Where members and replicas are, as numbers of racks: of each member (-1: unknown); ``sets``
     are distinct sets of racks, ``set_of_partition[p]`` the one of partition p.
     """
 
@@ -91,11 +82,10 @@ class Racks:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A group and its topics, as arrays.
-
-    ``layout`` numbers the partitions by topic name, ``members`` are in Java's order of ids.
-    ``classes`` are the distinct sets of subscribed topics. ``subscriptions_identical``, the
-    condition for Kafka's faster algorithm, also counts topics without metadata.
+    """A group and its topics, as arrays. ``layout`` numbers the partitions by topic name,
+    ``members`` are in Java's order of ids. ``classes`` are the distinct sets of subscribed topics.
+    ``subscriptions_identical``, the condition for Kafka's faster algorithm, also counts topics
+    without metadata.
     """
 
     layout: PartitionNumbering
@@ -376,9 +366,9 @@ def find_owned_by_another(problem: Problem, owners: IntArray) -> BoolArray:
 
 
 def sort_members_static_first(group_instance_ids: Sequence[str | None]) -> IntArray:
-    """Returns the order in which Range and RoundRobin assign to members, as positions of members
-    sorted by id: static members by group instance id, so that a restart under a new member id
-    changes nothing, then the others. (kafka-python groups the unsorted list and loses members.)
+    """Returns the order in which Range and RoundRobin assign, as positions of members sorted by id:
+    static members by group instance id, so that a restart under a new member id changes nothing,
+    then the others. (kafka-python groups the unsorted list and loses members.)
     """
     ids = list(enumerate(group_instance_ids))
     static = sorted((java_sort_key(name), at) for at, name in ids if name is not None)
@@ -396,7 +386,6 @@ class ConsumersPerTopic:
         self._class_by_place = problem.class_of[self.member_order]
         self._class_count = len(problem.classes)
         self._subscribers: dict[int, IntArray] = {}
-        #: The kind of each topic.
         if len(problem.classes) <= 1:
             self.kind_of_topic = [0] * len(problem.layout.topics)
             self._classes = [np.zeros(1, dtype=np.int32)]

@@ -25,7 +25,6 @@ from rota.engine.model.topic import IntArray
 
 class RangeAssignor(ColumnarAssignor):
     """Each topic on its own: n // m partitions for each of m members, one more for the first n % m.
-
     With racks (KIP-881) members in a rack of a replica come first, within these quotas.
     """
 
@@ -50,7 +49,6 @@ class RangeAssignor(ColumnarAssignor):
 
 
 def _assign_ranges(count: int, places: IntArray) -> IntArray:
-    """Returns, for each partition of a topic, the position of its member."""
     each, extra = divmod(count, len(places))
     sizes = np.full(len(places), each)
     sizes[:extra] += 1

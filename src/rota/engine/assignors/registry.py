@@ -57,8 +57,7 @@ def resolve_strategy(
     solver: str = "exact",
     budget: Callable[[], Expired] = unlimited_budget,
 ) -> Assignor:
-    """Returns the strategy for a name, class or instance; ``solver`` and ``budget`` are for sticky
-    ones.
+    """Returns the strategy; ``solver`` and ``budget`` are for sticky ones.
 
     :raises UnknownStrategy: no such strategy, or it cannot be loaded
     """
@@ -111,7 +110,6 @@ def resolve_strategies(
     solver: str = "exact",
     budget: Callable[[], Expired] = unlimited_budget,
 ) -> tuple[Assignor, ...]:
-    """Returns the strategies of a list, in order of preference."""
     names_and_classes = split_strategies(strategies)
     if not names_and_classes:
         raise InputError("the list of strategies is empty")

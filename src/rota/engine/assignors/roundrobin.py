@@ -24,7 +24,6 @@ class RoundRobinAssignor(ColumnarAssignor):
 
 
 def _assign_in_turn(problem: Problem, consumers: ConsumersPerTopic) -> IntArray:
-    """Returns each partition's member position: subscribers take turns, on through all topics."""
     owners = np.empty(problem.layout.size, dtype=np.int32)
     start = 0
     next_place = 0

@@ -29,15 +29,12 @@ from rota.engine.model.member import (
 from rota.engine.model.topic import Cluster, Partitions
 from rota.errors import InputError, UnknownSolver
 
-#: Returns whether the time budget is used up; a long solve calls it repeatedly.
-Expired = Callable[[], bool]
+Expired = Callable[[], bool]  # whether the time budget is used up; a solve calls it often
 
-#: ``assign.budget.ms``: how long the exact solver may look for fewer moves.
-DEFAULT_BUDGET_MS = 5_000
+DEFAULT_BUDGET_MS = 5_000  # ``assign.budget.ms`` of the exact solver's search for fewer moves
 
 
 def unlimited_budget() -> Expired:
-    """Returns a budget that never expires."""
     return lambda: False
 
 
@@ -46,8 +43,7 @@ class TimeBudget:
     """A limit on the time of one assignment; a call starts it and returns an `Expired`."""
 
     milliseconds: int
-    #: A monotonic clock in seconds, such as ``time.monotonic``.
-    clock: Callable[[], float]
+    clock: Callable[[], float]  # a monotonic clock in seconds, such as ``time.monotonic``
 
     def __post_init__(self) -> None:
         if not isinstance(self.milliseconds, int) or self.milliseconds < 0:
@@ -67,7 +63,6 @@ SOLVERS: Mapping[str, Solver] = {
 
 
 def check_solver(solver: str) -> None:
-    """Raises UnknownSolver unless the solver exists."""
     if not isinstance(solver, str) or solver not in SOLVERS:
         raise UnknownSolver(f"unknown solver {solver!r}: known are {', '.join(sorted(SOLVERS))}")
 
@@ -85,7 +80,6 @@ class AbstractStickyAssignor(ColumnarAssignor):
         self._generation = NO_GENERATION
 
     def on_assignment(self, assignment: Assignment, generation: int) -> None:
-        """Remembers the assignment for the next subscription."""
         self._owned = assignment.partitions
         self._generation = generation
 

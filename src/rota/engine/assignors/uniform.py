@@ -46,8 +46,7 @@ UINT64_MASK = 0xFFFFFFFFFFFFFFFF
 TIMELINE_LOAD_FACTOR = 0.75
 UPPER_HALF = 2**16
 
-#: The 16 bytes of each topic's id.
-TopicIds = Mapping[str, bytes]
+TopicIds = Mapping[str, bytes]  # the 16 bytes of each topic's id
 
 
 @lru_cache(maxsize=256)  # what would have been is asked many times of one group
@@ -131,7 +130,6 @@ class TopicIterationOrder:
 
 
 def _uuid_hash(uuid: bytes) -> int:
-    """``Uuid.hashCode``."""
     high, low = unpack(">QQ", uuid)
     folded = high ^ low
     return int(folded >> 32 ^ folded & 0xFFFFFFFF)
@@ -139,8 +137,7 @@ def _uuid_hash(uuid: bytes) -> int:
 
 def find_target_owners(problem: Problem, rank: npt.NDArray[np.intp]) -> IntArray:
     """Returns the current target owner of each partition. If claims overlap (never a
-    coordinator's), the latest generation counts, then the first by ``rank``, the position in
-    iteration order.
+    coordinator's), the latest generation counts, then the first in iteration order (``rank``).
     """
     partition, member = problem.claims.subscribed_rows()
     owners = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
@@ -153,8 +150,8 @@ def find_target_owners(problem: Problem, rank: npt.NDArray[np.intp]) -> IntArray
 
 
 def build_homogeneous(problem: Problem, ids: TopicIds) -> IntArray:
-    """UniformHomogeneousAssignmentBuilder: returns an owner for each partition. Each member keeps
-    what it has up to the floor or ceiling of the average; the rest goes, several at a time, to
+    """UniformHomogeneousAssignmentBuilder: returns an owner for each partition. Members keep what
+    they have up to the floor or ceiling of the average; the rest goes, several at a time, to
     members with room, in iteration order.
     """
     walk = member_iteration_order(problem.members)
@@ -193,7 +190,6 @@ def compute_quotas(counts: list[int], size: int) -> tuple[list[int | None], list
 def _find_unassigned_partitions(
     problem: Problem, topics: TopicIterationOrder, owners: IntArray
 ) -> IntArray:
-    """Returns the unassigned partitions, topic by topic."""
     free = np.flatnonzero(owners == UNASSIGNED)
     if len(free) and len(topics.order) > 1:
         rank = np.argsort(topics.order)
@@ -227,13 +223,11 @@ def _revoke_over_quota(
     return np.array(given_up, dtype=np.int32)
 
 
-#: Loads that differ by at most this number are balanced.
-BALANCED_DIFFERENCE = 1
+BALANCED_DIFFERENCE = 1  # loads that differ by at most this number are balanced
 
 
 class MemberAssignmentBalancer:
     """Kafka's MemberAssignmentBalancer: a topic's subscribers sorted by load, while loads change.
-
     The least loaded form a growing range at the front that receives partitions in turn; the most
     loaded form one that gives them up, the last first. Members without a partition to give up are
     moved behind it. ``loads`` belongs to the caller.
@@ -258,7 +252,6 @@ class MemberAssignmentBalancer:
         )
 
     def next_least_loaded_member(self) -> int:
-        """Returns the next member to receive a partition."""
         if self._next_least_loaded_member >= self._least_loaded_range_end:
             self._least_loaded_range_partition_count += 1
             end, count = self._least_loaded_range_end, self._least_loaded_range_partition_count
@@ -420,7 +413,6 @@ class UniformAssignor(ColumnarAssignor):
         self._ids = topic_ids or {}
 
     def solve(self, problem: Problem) -> Solution:
-        """Returns what the group coordinator of Kafka 4.3 computes."""
         if not problem.layout.size:
             return Solution(owners=np.empty(0, dtype=np.int32))
         known = all(topic in self._ids for topic in problem.layout.topics)
@@ -431,8 +423,7 @@ class UniformAssignor(ColumnarAssignor):
 
 
 SERVER_JAVA_PACKAGE = "org.apache.kafka.coordinator.group.assignor."
-#: The first of the broker's ``group.consumer.assignors``: the default for members.
-DEFAULT_SERVER_ASSIGNOR = "uniform"
+DEFAULT_SERVER_ASSIGNOR = "uniform"  # first of ``group.consumer.assignors``: the default
 
 
 class ServerRangeAssignor(ColumnarAssignor):

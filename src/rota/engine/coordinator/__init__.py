@@ -1,4 +1,1 @@
-"""The group coordinator, the broker's side of a consumer group.
-
-Start with :mod:`.state`, then read :mod:`.classic` from top to bottom.
-"""
+"""The broker's side of a consumer group. Start with :mod:`.state`, then read :mod:`.classic`."""

@@ -156,7 +156,7 @@ def _rejoin_member(
 def end_earlier_join(
     context: EventContext, group: ClassicGroup, member: ClassicGroupMember
 ) -> None:
-    """Ends the member's earlier JoinGroup, if one waits: a member waits for one response only."""
+    """Ends the member's earlier JoinGroup: a member waits for one response only."""
     code = Code.REBALANCE_IN_PROGRESS
     context.respond_to_join(group, member, JoinGroupResult(code=code, member_id=member.member_id))
 
@@ -164,9 +164,8 @@ def end_earlier_join(
 def replace_static_member(
     context: EventContext, group: ClassicGroup, token: int, request: JoinGroup, new_id: str
 ) -> None:
-    """Handles JoinGroup without a member id, under a static id that a member already has: in a
-    stable group with the same strategy the new process gets the old assignment, else a rebalance
-    starts.
+    """Handles JoinGroup under a static id that a member has, without a member id: in a stable group
+    with the same strategy the new process gets the old assignment, else a rebalance starts.
     """
     static = request.group_instance_id or ""
     old = group.members[group.group_instance_ids[static]]
@@ -208,7 +207,6 @@ def replace_static_member(
 def _make_replacement_result(
     group: ClassicGroup, old: ClassicGroupMember, new: ClassicGroupMember, request: JoinGroup
 ) -> JoinGroupResult:
-    """Returns the response to a static member that came back to a stable group."""
     response = make_join_result(group, new)
     if group.leader != new.member_id:
         return response
@@ -229,8 +227,7 @@ def _swap_static_member(
     context.restart_session_timer(group, new)
 
 
-#: The shortest wait for absent static members, whose rebalance timeout may be 0.
-MIN_STATIC_MEMBER_WAIT = 1_000
+MIN_STATIC_MEMBER_WAIT = 1_000  # shortest wait for static members with rebalance timeout 0
 
 
 def start_or_complete_rebalance(
@@ -246,7 +243,6 @@ def start_or_complete_rebalance(
 def start_rebalance(
     context: EventContext, group: ClassicGroup, reason: notes.RebalanceReason
 ) -> None:
-    """Starts a rebalance: all members must join again."""
     if group.state is GroupState.COMPLETING:
         discard_assignment(context, group, Code.REBALANCE_IN_PROGRESS)
     group.pending_sync_members.clear()
@@ -286,9 +282,7 @@ def handle_join_timeout(context: EventContext, group: ClassicGroup) -> None:
 
 
 def complete_join_phase(context: EventContext, group: ClassicGroup) -> None:
-    """Ends the join phase: removes the dynamic members that have not joined, and begins a
-    generation. A static member may come back until its session ends (KIP-345).
-    """
+    """Removes the dynamic members that have not joined, and begins a generation."""
     context.stop_timer(GroupTimerKind.JOIN, group)
     members = group.members.values()
     absent = [m for m in members if m.join_token is None and m.group_instance_id is None]

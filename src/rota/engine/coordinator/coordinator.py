@@ -74,21 +74,16 @@ class WorkKind(enum.Enum):
 
 @dataclass(slots=True)
 class AppendQueue:
-    """The appends in flight for one group, and the work that waits for them."""
-
-    #: The number of appends of offsets in flight.
-    commits_in_flight: int = 0
-    #: Any other append is in flight.
-    change_in_flight: bool = False
+    commits_in_flight: int = 0  # the number of appends of offsets in flight
+    change_in_flight: bool = False  # any other append is in flight
     queue: deque[tuple[WorkKind, WorkFunction]] = field(default_factory=deque)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in flight and nothing waits."""
         return not (self.commits_in_flight or self.change_in_flight or self.queue)
 
     def may_run(self, work: WorkKind) -> bool:
-        """Whether work of this kind may run now, if nothing is queued before it."""
+        """Whether such work may run now, if none is queued before it."""
         return not (self.change_in_flight or (work is WorkKind.REMOVAL and self.commits_in_flight))
 
 
@@ -153,8 +148,7 @@ _WORK_KINDS = {OffsetCommit: WorkKind.COMMIT, OffsetDelete: WorkKind.REMOVAL}
 
 _RETENTION_TIMER = events.GroupTimerKey(events.GroupTimerKind.RETENTION)
 
-#: Kafka's default of ``offsets.topic.num.partitions``.
-DEFAULT_JOURNAL_PARTITIONS = 50
+DEFAULT_JOURNAL_PARTITIONS = 50  # Kafka's default of ``offsets.topic.num.partitions``
 
 
 def journal_partition(group: str, partitions: int = DEFAULT_JOURNAL_PARTITIONS) -> int:
@@ -179,8 +173,7 @@ class Coordinator:
         self._groups: dict[str, ClassicGroup] = {}
         #: The code for every request while this coordinator does not serve its groups.
         self._unavailable_code = Code.NONE
-        #: By group, while an append is in flight.
-        self._append_queues: dict[str, AppendQueue] = {}
+        self._append_queues: dict[str, AppendQueue] = {}  # by group, while an append is in flight
         self._in_flight: dict[int, _InFlightAppend] = {}
         self._last_append_id = 0
         #: Timers that have fired and whose work waits in a queue, unless started again or stopped.
@@ -189,7 +182,6 @@ class Coordinator:
         self._deleted_topics: list[events.TopicsDeleted] = []
 
     def handle(self, event: events.CoordinatorEvent, now: int) -> list[events.CoordinatorCommand]:
-        """Handles an event and returns the commands to run."""
         context = EventContext(self._config, now, self._expired_timers)
         match event:
             case events.RequestReceived(token, request):
@@ -212,8 +204,6 @@ class Coordinator:
             case _:
                 raise InputError(f"not an event of a coordinator: {event!r}")
         return context.commands
-
-    # the journal
 
     def replay(self, entry: JournalEntry) -> None:
         """Applies a journal entry while loading. Of KIP-848 groups only the offsets are kept."""
@@ -256,7 +246,6 @@ class Coordinator:
                 yield group.offsets[partition]
 
     def _start_appends(self, context: EventContext) -> None:
-        """Starts the appends that the last piece of work asked for."""
         for entries, callback in context.appends:
             group = entries[0].group
             append_queue = self._append_queues.setdefault(group, AppendQueue())
@@ -303,7 +292,6 @@ class Coordinator:
             append_queue.queue.append((work, run))
 
     def _apply_appended_entry(self, context: EventContext, entry: ClassicEntry) -> None:
-        """Applies an entry that this coordinator appended to a group that runs."""
         group = self._groups.get(entry.group)
         if group is not None and isinstance(entry, GroupMetadataEntry):
             return  # the callback of the append changes the group
@@ -312,8 +300,6 @@ class Coordinator:
                 context.stop_timer(events.GroupTimerKind.SESSION, group, member_id)
             group.transition_to(GroupState.DEAD, context.now)
         self._replay_entry(entry)
-
-    # events
 
     def _handle_request(self, context: EventContext, token: int, request: GroupRequest) -> None:
         if self._unavailable_code:
@@ -484,8 +470,6 @@ class Coordinator:
         at = context.now + context.config.retention_check_interval
         context.commands.append(events.StartGroupTimer(_RETENTION_TIMER, at))
 
-    # loading and unloading
-
     def _start_serving(self, context: EventContext) -> None:
         """All sessions restart: no heartbeat could arrive while the journal was loaded."""
         self._unavailable_code = Code.NONE
@@ -526,7 +510,6 @@ class Coordinator:
         context.commands.append(events.StopGroupTimer(_RETENTION_TIMER))
 
     def check_invariants(self) -> None:
-        """Raises AssertionError where the state contradicts itself."""
         for name, group in self._groups.items():
             assert group.name == name
             assert group.state is not GroupState.DEAD

@@ -1,7 +1,4 @@
-"""Events that the coordinator handles, and commands that it returns.
-
-:class:`EventContext` collects the commands while one event is handled.
-"""
+"""Events that the coordinator handles, and commands that it returns."""
 
 from __future__ import annotations
 
@@ -20,14 +17,10 @@ from rota.errors import Code
 
 
 class GroupTimerKind(enum.Enum):
-    #: The session of a member, or of an id that no member joined with, is over.
-    SESSION = "session"
-    #: The join phase is over.
-    JOIN = "join"
-    #: The sync phase is over.
-    SYNC = "sync"
-    #: The next check for expired offsets is due.
-    RETENTION = "retention"
+    SESSION = "session"  # the session of a member, or of an id that no member joined with, is over
+    JOIN = "join"  # the join phase is over
+    SYNC = "sync"  # the sync phase is over
+    RETENTION = "retention"  # the next check for expired offsets is due
 
 
 class GroupTimerKey(NamedTuple):
@@ -142,8 +135,6 @@ AppendCallback: TypeAlias = "Callable[[EventContext, Code], None]"
 
 
 class EventContext:
-    """Collects the commands that the handlers of one event return."""
-
     __slots__ = ("appends", "commands", "config", "expired_timers", "now")
 
     def __init__(self, config: GroupConfig, now: int, expired_timers: set[GroupTimerKey]) -> None:
@@ -160,7 +151,6 @@ class EventContext:
     def append_entries(
         self, entries: tuple[ClassicEntry, ...], then: AppendCallback = lambda _later, _code: None
     ) -> None:
-        """Appends entries to the journal, and calls ``then`` with the resulting code."""
         self.appends.append((entries, then))
 
     def respond_after_append(self, token: int, response: Callable[[Code], GroupResponse]) -> None:

@@ -1,7 +1,6 @@
 """Kafka's log lines about a group, made from the coordinator's notes.
 
-The wording is that of the group coordinator of Kafka 4.3, so that a program that reads a broker's
-log can read this one too.
+The wording is that of Kafka 4.3, so that a program that reads a broker's log can read this too.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from rota.engine.coordinator.state import GroupState
 
 
 def format_note(note: notes.GroupNote) -> tuple[str, ...]:  # noqa: C901, PLR0911, PLR0912 (a case for each)
-    """Returns the lines that Kafka's broker logs for a note."""
     name, state = note.group, note.state.value
     match note.change:
         case notes.MemberIdAssigned(member):

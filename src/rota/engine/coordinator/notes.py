@@ -24,8 +24,7 @@ class MemberIdAssigned:
 class MemberAdded:
     member_id: str
     group_instance_id: str | None
-    #: The member joined with the id of an earlier :class:`MemberIdAssigned`.
-    had_id: bool
+    had_id: bool  # the member joined with the id of an earlier :class:`MemberIdAssigned`
     client_reason: str | None
 
 
@@ -35,8 +34,7 @@ class MemberRejoined:
 
     member_id: str
     is_leader: bool
-    #: The member sent other topics or strategies than before.
-    metadata_changed: bool
+    metadata_changed: bool  # the member sent other topics or strategies than before
     client_reason: str | None
 
 
@@ -47,8 +45,7 @@ class StaticMemberReplaced:
     group_instance_id: str
     old_member_id: str
     member_id: str
-    #: The group is stable and stays so: the new process has the assignment of the old one.
-    keeps_assignment: bool
+    keeps_assignment: bool  # the stable group stays so: the new process gets the old partitions
     client_reason: str | None
 
 
@@ -130,8 +127,7 @@ class AssignmentReceived:
     leader: str
     member_count: int
     static_member_count: int
-    #: Members without an assignment from the leader.
-    unassigned: tuple[str, ...]
+    unassigned: tuple[str, ...]  # members without an assignment from the leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +153,7 @@ class GroupFull:
 class ProtocolMismatch:
     """A JoinGroup was refused: the member has no protocol in common with the group."""
 
-    #: The member id, or the client id of a member without one.
-    member: str
+    member: str  # the member id, or the client id of a member without one
     protocol_type: str
     protocols: tuple[str, ...]
     group_protocol_type: str | None

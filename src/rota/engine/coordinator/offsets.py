@@ -69,7 +69,7 @@ def _check_commit_request(group: ClassicGroup | None, request: OffsetCommit) -> 
 
 
 def _utf16_length(text: str) -> int:
-    """Returns the length in UTF-16 units, which is what Kafka measures."""
+    """Kafka measures the length of metadata in UTF-16 units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
@@ -93,7 +93,7 @@ def _make_offset_entry(
 def handle_offset_fetch(
     context: EventContext, group: ClassicGroup | None, token: int, request: OffsetFetch
 ) -> None:
-    """Handles OffsetFetch. A group that does not exist has no offsets, as in Kafka."""
+    """A group that does not exist has no offsets, as in Kafka."""
     kept: Mapping[TopicPartition, OffsetCommitEntry] = {} if group is None else group.offsets
     asked = sorted(kept) if request.partitions is None else request.partitions
     ids = request.topic_ids
@@ -118,7 +118,7 @@ def _make_fetched_offset(
 def handle_offset_delete(
     context: EventContext, group: ClassicGroup | None, token: int, request: OffsetDelete
 ) -> None:
-    """Handles OffsetDelete. Offsets of topics that a member reads are not deleted."""
+    """Offsets of topics that a member reads are not deleted."""
     if group is None:
         context.respond(token, OffsetDeleteResult(code=Code.GROUP_ID_NOT_FOUND))
         return
@@ -168,7 +168,7 @@ def find_offsets_of_deleted_topics(
 
 
 def normalize_topic_id(topic_id: bytes | None) -> bytes | None:
-    """Returns the topic id, or None for Kafka's all-zero id."""
+    """Returns None for Kafka's all-zero id."""
     return topic_id if topic_id is not None and any(topic_id) else None
 
 

@@ -63,8 +63,7 @@ GROUP_TRANSITIONS: dict[tuple[GroupState, GroupState], str] = {
 
 def select_protocol(ballots: Sequence[Sequence[str]], leader: int) -> str:
     """Selects the strategy of a generation: each member votes for the first of its list that all
-    support. With equal votes the first in the leader's list wins (in Kafka the order of a hash map
-    decides).
+    support. On a tie the first in the leader's list wins (Kafka: the order of a hash map decides).
     """
     candidates = set(ballots[0]).intersection(*ballots[1:])
     votes = Counter(next(name for name in ballot if name in candidates) for ballot in ballots)
@@ -77,8 +76,6 @@ MAX_GENERATION = 2**31 - 1
 
 @dataclass(slots=True, eq=False)
 class ClassicGroupMember:
-    """A member of a classic group, as the coordinator knows it."""
-
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -87,12 +84,9 @@ class ClassicGroupMember:
     rebalance_timeout: int
     protocols: tuple[JoinGroupProtocol, ...]
     assignment: bytes = b""
-    #: Its first join is not complete yet: it cannot have sent a heartbeat.
-    is_new: bool = True
-    #: The join request that waits for the end of the join phase.
-    join_token: int | None = None
-    #: The sync request that waits for the leader's assignment.
-    sync_token: int | None = None
+    is_new: bool = True  # its first join is not complete yet: it cannot have sent a heartbeat
+    join_token: int | None = None  # the join request that waits for the end of the join phase
+    sync_token: int | None = None  # the sync request that waits for the leader's assignment
 
     @classmethod
     def from_request(cls, member_id: str, request: JoinGroup) -> ClassicGroupMember:
@@ -136,7 +130,6 @@ class ClassicGroupMember:
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def to_entry_member(self, protocol: str | None, assignment: bytes) -> GroupMetadataMember:
-        """Returns the member as the journal stores it, with this assignment."""
         return GroupMetadataMember(
             member_id=self.member_id,
             group_instance_id=self.group_instance_id,
@@ -159,7 +152,6 @@ class ClassicGroup:
     """A classic group. ``members`` is in the order in which the members joined."""
 
     name: str
-    #: When the group came into its state.
     state_timestamp: int = NO_TIMESTAMP
     state: GroupState = GroupState.EMPTY
     previous_state: GroupState = GroupState.DEAD
@@ -168,16 +160,13 @@ class ClassicGroup:
     protocol: str | None = None
     leader: str | None = None
     members: dict[str, ClassicGroupMember] = field(default_factory=dict)
-    #: The member id of each static member.
-    group_instance_ids: dict[str, str] = field(default_factory=dict)
+    group_instance_ids: dict[str, str] = field(default_factory=dict)  # member id by static id
     #: Ids that were sent to members that have not joined with them yet, in order.
     pending_join_members: dict[str, None] = field(default_factory=dict)
     #: Members that have not sent SyncGroup in this generation, in order.
     pending_sync_members: dict[str, None] = field(default_factory=dict)
-    #: The number of JoinGroups that wait for the end of the join phase.
-    waiting_join_count: int = 0
-    #: A member joined during the initial delay, so the delay may be extended.
-    new_member_added: bool = False
+    waiting_join_count: int = 0  # the number of JoinGroups that wait for the end of the join phase
+    new_member_added: bool = False  # joined during the initial delay, which may grow
     initial_delay_remaining: int = 0
     #: The topics of all members; None if a subscription cannot be decoded.
     subscribed_topics: frozenset[str] | None = None
@@ -185,14 +174,11 @@ class ClassicGroup:
     _supporters_by_protocol: Counter[str] = field(default_factory=Counter)
 
     def transition_to(self, state: GroupState, now: int) -> None:
-        """Changes the state. Nothing else changes the state of a running group."""
         if (self.state, state) not in GROUP_TRANSITIONS:
             raise AssertionError(f"group {self.name!r}: no move {self.state} -> {state}")
         self.previous_state = self.state
         self.state = state
         self.state_timestamp = now
-
-    # members
 
     @property
     def is_initial_rebalance(self) -> bool:
@@ -206,7 +192,6 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout(self) -> int:
-        """The longest rebalance timeout among the members."""
         return max((member.rebalance_timeout for member in self.members.values()), default=0)
 
     def add_member(self, member: ClassicGroupMember, protocol_type: str, token: int) -> None:
@@ -222,13 +207,11 @@ class ClassicGroup:
         self.set_waiting_join(member, token)
 
     def set_waiting_join(self, member: ClassicGroupMember, token: int) -> None:
-        """Stores the token of a JoinGroup that waits for the end of the join phase."""
         assert member.join_token is None
         self.waiting_join_count += 1
         member.join_token = token
 
     def take_waiting_join(self, member: ClassicGroupMember) -> int | None:
-        """Removes and returns the token of the waiting JoinGroup, or None."""
         token = member.join_token
         if token is not None:
             self.waiting_join_count -= 1
@@ -252,7 +235,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def replace_static_member(self, old: ClassicGroupMember, new: ClassicGroupMember) -> None:
-        """Replaces a static member by its new process, at the same place in the order."""
+        """Keeps the member's place in the order."""
         self.take_waiting_join(old)
         self._remove_supporter(old)
         self._supporters_by_protocol.update(new.strategies)
@@ -286,10 +269,7 @@ class ClassicGroup:
             self.leader = next(joined, self.leader)
         return self.waiting_join_count > 0
 
-    # the strategy
-
     def _remove_supporter(self, member: ClassicGroupMember) -> None:
-        """Stops counting the member's strategies, and drops strategies that no member supports."""
         self._supporters_by_protocol.subtract(member.strategies)
         self._supporters_by_protocol = +self._supporters_by_protocol
 
@@ -308,7 +288,6 @@ class ClassicGroup:
         )
 
     def select_strategy(self, members: Iterable[ClassicGroupMember]) -> str:
-        """Selects the next strategy of these members, which are in the group's order."""
         ballots = [[name for name, _ in member.protocols] for member in members]
         return select_protocol(ballots, list(self.members).index(self.leader or ""))
 
@@ -338,10 +317,7 @@ class ClassicGroup:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.subscribed_topics
 
-    # the journal
-
     def to_entry(self, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataEntry:
-        """Returns the generation as a journal entry, with other assignments if given."""
         members = self.members.values()
         if assignments is None:
             assignments = {member.member_id: member.assignment for member in members}
@@ -385,7 +361,6 @@ class ClassicGroup:
         return group
 
     def check_invariants(self) -> None:
-        """Raises AssertionError if the group's state contradicts itself."""
         members = self.members.values()
         assert self.waiting_join_count == sum(member.join_token is not None for member in members)
         supported = Counter(name for member in members for name in member.strategies)

@@ -1,3 +1,1 @@
-"""Kafka's byte formats: the consumer protocol, the records of ``__consumer_offsets``, record
-batches, and what they are made of.
-"""
+"""Kafka's byte formats: the consumer protocol, the journal's records, and record batches."""

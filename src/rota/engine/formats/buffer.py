@@ -1,8 +1,7 @@
 """Numbers, varints and names read at many offsets of a buffer at once, with NumPy.
 
 `ByteBuffer` gives a number at any offset, aligned or not. A varint has seven bits to the byte, the
-lowest first, and zigzag encoding for signed numbers. A name is bytes after their 16-bit length, as
-Kafka writes strings.
+lowest first, and zigzag encoding for signed numbers. A name follows its 16-bit length.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from rota.engine.model.topic import IntArray
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Bytes: TypeAlias = bytes | bytearray | memoryview
-#: Bytes after the last byte: for a word and two bytes more, the longest varint.
-PADDING = 16
+PADDING = 16  # bytes after the last byte: for a word and two bytes more, the longest varint
 
 NUMBER_TYPES: Mapping[str, npt.DTypeLike] = {
     "uint8": np.uint8,
@@ -37,8 +35,7 @@ class ByteBuffer:
     """Byte strings as one, with padding after the last, so that any offset has a whole number."""
 
     __slots__ = ("_base", "_begin", "data", "size", "view", *NUMBER_TYPES)
-    #: All bytes, and the padding.
-    data: bytes
+    data: bytes  # all bytes, and the padding
     uint8: npt.NDArray[np.uint8]
     int16: npt.NDArray[np.int16]
     int32: npt.NDArray[np.int32]
@@ -60,7 +57,6 @@ class ByteBuffer:
         self.view = self._base.data[self._begin : self._begin + self.size + PADDING]
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 bytes, or numbers of a kind
-        """Makes a view at its first use."""
         made: bytes | npt.NDArray[Any]
         if name == "data":
             made = bytes(self.view)
@@ -102,8 +98,7 @@ def _memory_address(array: npt.NDArray[Any]) -> int:
 LAST_BYTE_BITS_32 = 0x80_8080_8080
 VARINT_LIMIT = 1 << 32
 LAST_BYTE_BITS_64 = 0x8080_8080_8080_8080
-#: Bits of the numbers that are looked up.
-TABLE_BITS = 16
+TABLE_BITS = 16  # bits of the numbers that are looked up
 
 
 def read_unsigned_varints(buffer: ByteBuffer, at: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -128,7 +123,6 @@ def read_unsigned_varints(buffer: ByteBuffer, at: Int64Array) -> tuple[Int64Arra
 
 
 def decode_zigzag(value: Int64Array) -> Int64Array:
-    """Decodes zigzag: 0, -1, 1, -2, ..."""
     return (value >> 1) ^ -(value & 1)
 
 
@@ -204,10 +198,8 @@ def _read_long_varlong(buffer: ByteBuffer, at: int) -> tuple[int, int, bool]:
 
 WordArray: TypeAlias = npt.NDArray[np.uint64]
 WORD_SIZE = 8
-#: Names up to here are compared as columns; a legal topic name has at most 249 bytes.
-LONGEST_COMPARED_NAME = 256
-#: Rows whose names are resolved together: small enough for the processor's cache.
-ROWS_PER_CHUNK = 1 << 17
+LONGEST_COMPARED_NAME = 256  # names up to here are compared as columns; topics have 249 bytes
+ROWS_PER_CHUNK = 1 << 17  # rows whose names are resolved together: they fit into the cache
 SLOT_BITS = 16
 #: An odd number with evenly distributed bits: a product with it mixes the upper bits.
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)

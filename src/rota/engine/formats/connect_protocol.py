@@ -29,37 +29,30 @@ from rota.engine.formats.primitive import PrimitiveReader
 
 SUBSCRIPTION, ASSIGNMENT = "Connect subscription", "Connect assignment"
 INCREMENTAL_VERSION = 1
-#: The task number of a connector itself.
-CONNECTOR_TASK = -1
+CONNECTOR_TASK = -1  # the task number of a connector itself
 SMALLEST_CONNECTOR = 6
 
-#: Task numbers by connector.
-TasksByConnector: TypeAlias = Mapping[str, tuple[int, ...]]
+TasksByConnector: TypeAlias = Mapping[str, tuple[int, ...]]  # task numbers by connector
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ConnectAssignment:
     version: int
-    #: 1: the workers have read different configurations, and join again.
-    error: int
+    error: int  # 1: the workers have read different configurations, and join again
     leader: str
     leader_url: str
-    #: The offset of the configuration, in Connect's own topic, that the assignment is for.
-    config_offset: int
+    config_offset: int  # offset of the configuration that the assignment is for, in Connect's topic
     assigned: TasksByConnector = field(default_factory=dict)
     revoked: TasksByConnector = field(default_factory=dict)
-    #: Milliseconds until the workers join again, to assign what a lost worker ran.
-    delay: int = 0
+    delay: int = 0  # milliseconds until the workers join again, to assign what a lost worker ran
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ConnectSubscription:
     version: int
-    #: The worker's address for REST requests.
-    url: str
+    url: str  # the worker's address for REST requests
     config_offset: int
-    #: What the worker ran when it joined; None: nothing, or unknown (version 0).
-    current: ConnectAssignment | None = None
+    current: ConnectAssignment | None = None  # when it joined; None: nothing, or unknown (v0)
 
 
 def decode_connect_subscription(data: bytes) -> ConnectSubscription:
@@ -67,15 +60,11 @@ def decode_connect_subscription(data: bytes) -> ConnectSubscription:
     reader = PrimitiveReader(data, SUBSCRIPTION)
     version = _read_version(reader)
     url, offset = reader.string("url"), reader.int64("config offset")
-    current = None
+    data_or_null = None
     if version >= INCREMENTAL_VERSION and reader.remaining:
-        current = reader.nullable_bytes("current assignment")
-    return ConnectSubscription(
-        version=version,
-        url=url,
-        config_offset=offset,
-        current=None if current is None else decode_connect_assignment(current),
-    )
+        data_or_null = reader.nullable_bytes("current assignment")
+    current = None if data_or_null is None else decode_connect_assignment(data_or_null)
+    return ConnectSubscription(version, url, offset, current)
 
 
 def decode_connect_assignment(data: bytes) -> ConnectAssignment:
@@ -91,16 +80,7 @@ def decode_connect_assignment(data: bytes) -> ConnectAssignment:
     if version >= INCREMENTAL_VERSION:
         revoked = _read_connectors(reader, "revoked connectors", version)
         delay = reader.int32("delay") if reader.remaining else 0
-    return ConnectAssignment(
-        version=version,
-        error=error,
-        leader=leader,
-        leader_url=leader_url,
-        config_offset=offset,
-        assigned=assigned,
-        revoked=revoked,
-        delay=delay,
-    )
+    return ConnectAssignment(version, error, leader, leader_url, offset, assigned, revoked, delay)
 
 
 def _read_version(reader: PrimitiveReader) -> int:

@@ -65,8 +65,7 @@ def limit_version(version: int, subject: str) -> int:
     return min(version, HIGHEST_VERSION)
 
 
-#: A topic with an empty name and no partitions: two lengths.
-SMALLEST_TOPIC_ENTRY = 6
+SMALLEST_TOPIC_ENTRY = 6  # a topic with an empty name and no partitions: two lengths
 
 
 def read_partitions(reader: PrimitiveReader, field: str) -> Partitions:
@@ -104,8 +103,7 @@ def sort_by_topic(partitions: Partitions) -> list[tuple[str, tuple[int, ...]]]:
     return [(name, tuple(sorted(found[name]))) for name in sorted(found, key=java_sort_key)]
 
 
-#: With fewer members than this still going, a step costs more than reading them one by one.
-FEW_MEMBERS = 16
+FEW_MEMBERS = 16  # with fewer members left, a step costs more than reading them singly
 
 
 def read_partition_lists(
@@ -183,8 +181,7 @@ SUBSCRIPTION = "subscription"
 #: The version that brought each field.
 OWNED_PARTITIONS_VERSION, GENERATION_VERSION, RACK_VERSION = 1, 2, 3
 
-#: How many different lists of topics are remembered while a group is read.
-MAX_SHARED_TOPIC_LISTS = 8
+MAX_SHARED_TOPIC_LISTS = 8  # lists of topics remembered while a group is read
 
 
 def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Subscription:
@@ -201,7 +198,7 @@ def decode_subscriptions(
     members: Iterable[tuple[bytes, str | None]],
 ) -> list[Subscription | FormatError]:
     """Decodes the subscriptions of a whole group together, much faster than
-    :func:`decode_subscription` of each; the error takes the place of a malformed subscription.
+    :func:`decode_subscription`; the error takes the place of a malformed one.
     """
     known: dict[bytes, tuple[str, ...]] = {}
     found: list[_PartialSubscription | FormatError] = []
@@ -419,8 +416,8 @@ def encode_sticky_user_data(owned: Partitions, generation: int) -> bytes:
 
 
 def decode_sticky_user_data(data: bytes) -> OwnedPartitions:
-    """Decodes sticky user data of Java or kafka-python, in the form that uses all bytes, or else
-    Java's; unreadable bytes give no owned partitions and a note.
+    """Decodes Java's or kafka-python's form, whichever uses all bytes, else Java's. Unreadable
+    bytes give no owned partitions and a note.
     """
     reader = PrimitiveReader(data, STICKY_USER_DATA)
     try:
@@ -440,7 +437,6 @@ def decode_sticky_user_data(data: bytes) -> OwnedPartitions:
 
 
 def decode_all_sticky_user_data(data: Sequence[bytes]) -> list[OwnedPartitions]:
-    """Decodes the user data of a whole group together."""
     found: list[OwnedPartitions] = []
     for piece, (partitions, end) in zip(
         data, read_partition_lists(data, [0] * len(data)), strict=True
@@ -468,7 +464,6 @@ def _read_kafka_python_user_data(data: bytes) -> OwnedPartitions:
 
 
 def encode_cooperative_user_data(generation: int) -> bytes:
-    """Encodes version 0: the generation."""
     writer = PrimitiveWriter(COOPERATIVE_USER_DATA)
     writer.int32(generation)
     return writer.to_bytes()

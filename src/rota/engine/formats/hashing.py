@@ -1,5 +1,4 @@
-"""Java's sort order of strings, the iteration order of its hash tables, and the producer's murmur2
-hash.
+"""Java's sort order of strings, the order of its hash tables, and the producer's murmur2 hash.
 
 Java writes topics in these orders, so the same bytes need the same orders.
 """
@@ -13,8 +12,7 @@ from functools import lru_cache
 
 DEFAULT_INITIAL_CAPACITY = 16
 LOAD_FACTOR = 0.75
-#: A bucket with more keys makes a small table grow (and becomes a tree in a large one).
-TREEIFY_THRESHOLD = 8
+TREEIFY_THRESHOLD = 8  # a bucket with more keys makes a small table grow, or becomes a tree
 MIN_TREEIFY_CAPACITY = 64
 
 
@@ -129,8 +127,8 @@ def _put_one_by_one(hashes: Sequence[int], capacity: int) -> list[int]:
 
 
 def compute_if_absent_order(keys: Sequence[str], *, looked_up_after: bool) -> list[int]:
-    """Returns the same for a map filled by ``computeIfAbsent``, which puts a new key at the head of
-    its bucket, and resizes before the lookup: another call after the last new key matters.
+    """Returns the same for a map filled by ``computeIfAbsent``: a new key goes to the head of its
+    bucket, and a resize precedes the lookup, so another call after the last new key matters.
     """
     table = _HashTable([java_string_hash(key) for key in keys])
     for position in range(len(keys)):

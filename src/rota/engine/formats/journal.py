@@ -1,12 +1,11 @@
-"""The records of ``__consumer_offsets``: decoded one by one or as columns, and encoded as Kafka
-writes them.
+"""The records of ``__consumer_offsets``: decoded singly or as columns, encoded as Kafka does.
 
 A key starts with the record's type, a value with its version; a null value is a tombstone. The
 layouts are in journal_classic.py (offsets and classic groups, all versions) and journal_modern.py
 (consumer, share and streams groups). A type newer than those becomes an `UnparsedEntry`: like
 Kafka's own coordinator, a reader skips unknown types, and can count them. Bytes that do not follow
-their type's format exactly raise a FormatError; so does a version newer than those known. Tagged
-fields with unknown tags are skipped, and so not written back.
+their type's format exactly, or have a newer version, raise a FormatError. Tagged fields with
+unknown tags are skipped, and so not written back.
 
 Nearly every record is an offset. `decode_entries` reads all offsets at once, in all versions,
 column by column, and the type and group of every other record. An offset that it cannot read,
@@ -98,11 +97,9 @@ def encode_entry(entry: JournalEntry) -> tuple[bytes, bytes | None]:
             return journal_modern.encode_modern_entry(entry)
 
 
-#: The type of a record whose key is too short.
-NO_TYPE = -(1 << 16)
+NO_TYPE = -(1 << 16)  # the type of a record whose key is too short
 NO_GROUP = NO_TOPIC = NULL = -1
-#: The least bytes of an offset's value, by version.
-SMALLEST_OFFSET_VALUE = (20, 28, 20, 24, 24)
+SMALLEST_OFFSET_VALUE = (20, 28, 20, 24, 24)  # the least bytes of an offset's value, by version
 
 #: The values of fields that a version or a tombstone does not have.
 DEFAULT_COLUMN_VALUES = {
@@ -121,13 +118,11 @@ DEFAULT_COLUMN_VALUES = {
 class OffsetCommitColumns:
     """Decoded offsets, one row each; starts are positions in the buffer's data."""
 
-    #: The row in :class:`EntryColumns`.
     row: Int64Array
     group: IntArray
     topic: IntArray
     partition: Int64Array
-    #: A tombstone has only group, topic and partition.
-    tombstone: BoolArray
+    tombstone: BoolArray  # a tombstone has only group, topic and partition
     version: Int64Array
     offset: Int64Array
     leader_epoch: Int64Array
@@ -135,8 +130,7 @@ class OffsetCommitColumns:
     metadata_size: Int64Array
     commit_timestamp: Int64Array
     expire_timestamp: Int64Array
-    #: -1: none.
-    topic_id_start: Int64Array
+    topic_id_start: Int64Array  # -1: none
 
     def __len__(self) -> int:
         return len(self.row)
@@ -144,17 +138,13 @@ class OffsetCommitColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryColumns:
-    """Decoded records, one row each."""
-
     buffer: ByteBuffer
     type: Int64Array
-    #: A position in ``groups``; -1: no group, or none that can be read.
-    group: IntArray
+    group: IntArray  # a position in ``groups``; -1: no group, or none that can be read
     groups: tuple[str, ...]
     topics: tuple[str, ...]
     commits: OffsetCommitColumns
-    #: Rows that must be decoded one by one with :func:`decode_record`.
-    undecoded_rows: Int64Array
+    undecoded_rows: Int64Array  # rows that must be decoded one by one with :func:`decode_record`
 
     def __len__(self) -> int:
         return len(self.type)
@@ -164,8 +154,7 @@ class Slices(NamedTuple):
     """Where the keys, or the values, of records are in a buffer."""
 
     start: Int64Array
-    #: Below zero: null.
-    size: Int64Array
+    size: Int64Array  # below zero: null
 
     @property
     def end(self) -> Int64Array:

@@ -46,7 +46,6 @@ from rota.engine.model.journal_entry import (
 )
 from rota.engine.model.topic import NO_LEADER_EPOCH
 
-#: Kafka's name of each record type.
 RECORD_NAMES = {
     0: "LegacyOffsetCommit",
     1: "OffsetCommit",
@@ -77,25 +76,20 @@ LEGACY_OFFSET_TYPE, OFFSET_TYPE, GROUP_TYPE = 0, 1, 2
 OFFSET_KEY, OFFSET_VALUE = "OffsetCommit key", "OffsetCommit value"
 GROUP_KEY, GROUP_VALUE = "GroupMetadata key", "GroupMetadata value"
 
-#: The highest version of both values.
-HIGHEST_VALUE_VERSION = 4
+HIGHEST_VALUE_VERSION = 4  # the highest version of both values
 #: The versions that are written.
 EXPIRING_OFFSET_VERSION, CURRENT_OFFSET_VERSION, CURRENT_GROUP_VERSION = 1, 4, 3
 #: The versions that introduced the leader epoch, and compact fields.
 LEADER_EPOCH_VERSION, FLEXIBLE_VERSION = 3, 4
 
-#: The number of tagged fields, then tag and size of the topic id.
 TOPIC_ID_TAG = 0
-TOPIC_ID_PREFIX = bytes((1, TOPIC_ID_TAG, UUID_SIZE))
+TOPIC_ID_PREFIX = bytes((1, TOPIC_ID_TAG, UUID_SIZE))  # number of tagged fields, tag and size
 NO_TAGS = b"\0"
-#: Bytes of a member with empty fields, in version 4.
-SMALLEST_MEMBER = 15
+SMALLEST_MEMBER = 15  # bytes of a member with empty fields, in version 4
 _INT16, _INT32, _INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _THREE_INT32 = struct.Struct(">iii")
-#: Record type and the length of the group.
-_KEY_START = struct.Struct(">hh")
-#: Version, offset, leader epoch, and the length of the metadata plus one.
-_VALUE_START = struct.Struct(">hqiB")
+_KEY_START = struct.Struct(">hh")  # record type and the length of the group
+_VALUE_START = struct.Struct(">hqiB")  # version, offset, leader epoch, metadata length plus one
 
 
 def decode_offset(key: bytes, value: bytes | None) -> OffsetCommitEntry | OffsetCommitTombstone:

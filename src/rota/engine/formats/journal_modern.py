@@ -8,78 +8,19 @@ Kafka 4.1; newer brokers only write its tombstone. Types 9 and 18 are the same f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, TypeAlias
 
 from rota.engine.formats.journal_classic import RECORD_NAMES, read_value_version
 from rota.engine.formats.primitive import UUID_SIZE, PrimitiveReader, PrimitiveWriter
-from rota.engine.model.consumer_group_entry import (
-    ClassicMemberMetadata,
-    ConsumerGroupEntry,
-    ConsumerGroupMetadataEntry,
-    ConsumerGroupMetadataTombstone,
-    CurrentAssignmentTopic,
-    CurrentMemberAssignmentEntry,
-    CurrentMemberAssignmentTombstone,
-    MemberMetadataEntry,
-    MemberMetadataTombstone,
-    PartitionMetadataEntry,
-    PartitionMetadataTombstone,
-    PartitionMetadataTopic,
-    PartitionRacks,
-    RegularExpressionEntry,
-    RegularExpressionTombstone,
-    TargetAssignmentMemberEntry,
-    TargetAssignmentMemberTombstone,
-    TargetAssignmentMetadataEntry,
-    TargetAssignmentMetadataTombstone,
-    TargetAssignmentTopic,
-)
+from rota.engine.model import consumer_group_entry as consumer
+from rota.engine.model import share_streams_entry as others
 from rota.engine.model.request import JoinGroupProtocol
-from rota.engine.model.share_streams_entry import (
-    CopartitionGroup,
-    KeyValue,
-    ShareCurrentMemberAssignmentEntry,
-    ShareCurrentMemberAssignmentTombstone,
-    ShareGroupEntry,
-    ShareGroupMetadataEntry,
-    ShareGroupMetadataTombstone,
-    ShareMemberMetadataEntry,
-    ShareMemberMetadataTombstone,
-    SharePartitionMetadataEntry,
-    SharePartitionMetadataTombstone,
-    ShareStateDeletedTopic,
-    ShareStatePartitionMetadataEntry,
-    ShareStatePartitionMetadataTombstone,
-    ShareStateTopic,
-    ShareTargetAssignmentMemberEntry,
-    ShareTargetAssignmentMemberTombstone,
-    ShareTargetAssignmentMetadataEntry,
-    ShareTargetAssignmentMetadataTombstone,
-    StreamsCurrentMemberAssignmentEntry,
-    StreamsCurrentMemberAssignmentTombstone,
-    StreamsCurrentTasks,
-    StreamsEndpoint,
-    StreamsGroupEntry,
-    StreamsGroupMetadataEntry,
-    StreamsGroupMetadataTombstone,
-    StreamsInternalTopic,
-    StreamsMemberMetadataEntry,
-    StreamsMemberMetadataTombstone,
-    StreamsPartitionMetadataEntry,
-    StreamsPartitionMetadataTombstone,
-    StreamsTargetAssignmentMemberEntry,
-    StreamsTargetAssignmentMemberTombstone,
-    StreamsTargetAssignmentMetadataEntry,
-    StreamsTargetAssignmentMetadataTombstone,
-    StreamsTasks,
-    StreamsTopologyEntry,
-    StreamsTopologyTombstone,
-    Subtopology,
-)
 
 #: An entry of a group whose assignment the broker computes.
-ModernGroupEntry: TypeAlias = ConsumerGroupEntry | ShareGroupEntry | StreamsGroupEntry
+ModernGroupEntry: TypeAlias = (
+    consumer.ConsumerGroupEntry | others.ShareRecord | others.StreamsRecord
+)
 
 
 class FieldType(NamedTuple):
@@ -213,12 +154,9 @@ def field_label(field: str) -> str:
 
 
 VALUE_VERSION = 0
-GROUP_KEY_FIELDS = ("group",)
-MEMBER_KEY_FIELDS = ("group", "member_id")
-REGEX_KEY_FIELDS = ("group", "regex")
 
 PARTITION_RACKS = Structure({"partition": INT32, "racks": compact_array(TEXT)}).as_field_type(
-    PartitionRacks
+    consumer.PartitionRacks
 )
 
 TOPIC = Structure(
@@ -228,46 +166,46 @@ TOPIC = Structure(
         "partition_count": INT32,
         "racks": compact_array(PARTITION_RACKS),
     }
-).as_field_type(PartitionMetadataTopic)
+).as_field_type(consumer.PartitionMetadataTopic)
 
 PROTOCOL = Structure({"name": TEXT, "metadata": BYTES}).as_field_type(JoinGroupProtocol)
 
 CLASSIC = Structure({"session_timeout": INT32, "protocols": compact_array(PROTOCOL)}).as_field_type(
-    ClassicMemberMetadata
+    consumer.ClassicMemberMetadata
 )
 
 #: The value of a missing tagged field; Kafka writes null as null.
-NO_CLASSIC = ClassicMemberMetadata(session_timeout=0, protocols=())
+NO_CLASSIC = consumer.ClassicMemberMetadata(session_timeout=0, protocols=())
 
 TARGET_TOPIC = Structure({"topic_id": UUID, "partitions": INT32S}).as_field_type(
-    TargetAssignmentTopic
+    consumer.TargetAssignmentTopic
 )
 
 CURRENT_TOPIC = Structure(
     {"topic_id": UUID, "partitions": INT32S}, {0: TaggedField("epochs", NULLABLE_INT32S, ())}
-).as_field_type(CurrentAssignmentTopic)
+).as_field_type(consumer.CurrentAssignmentTopic)
 
 SHARE_STATE_TOPIC = Structure(
     {"topic_id": UUID, "topic": TEXT, "partitions": INT32S}
-).as_field_type(ShareStateTopic)
+).as_field_type(others.ShareStateTopic)
 
 SHARE_STATE_DELETED_TOPIC = Structure({"topic_id": UUID, "topic": TEXT}).as_field_type(
-    ShareStateDeletedTopic
+    others.ShareStateDeletedTopic
 )
 
-KEY_VALUE = Structure({"key": TEXT, "value": TEXT}).as_field_type(KeyValue)
+KEY_VALUE = Structure({"key": TEXT, "value": TEXT}).as_field_type(others.KeyValue)
 
-ENDPOINT = Structure({"host": TEXT, "port": UINT16}).as_field_type(StreamsEndpoint)
+ENDPOINT = Structure({"host": TEXT, "port": UINT16}).as_field_type(others.StreamsEndpoint)
 
 TASKS = compact_array(
-    Structure({"subtopology": TEXT, "partitions": INT32S}).as_field_type(StreamsTasks)
+    Structure({"subtopology": TEXT, "partitions": INT32S}).as_field_type(others.StreamsTasks)
 )
 
 CURRENT_TASKS = compact_array(
     Structure(
         {"subtopology": TEXT, "partitions": INT32S},
         {0: TaggedField("epochs", NULLABLE_INT32S, ())},
-    ).as_field_type(StreamsCurrentTasks)
+    ).as_field_type(others.StreamsCurrentTasks)
 )
 
 INTERNAL_TOPICS = compact_array(
@@ -278,7 +216,7 @@ INTERNAL_TOPICS = compact_array(
             "replication_factor": INT16,
             "configs": compact_array(KEY_VALUE),
         }
-    ).as_field_type(StreamsInternalTopic)
+    ).as_field_type(others.StreamsInternalTopic)
 )
 
 COPARTITION_GROUP = Structure(
@@ -287,7 +225,7 @@ COPARTITION_GROUP = Structure(
         "source_regex_places": compact_array(INT16),
         "repartition_source_places": compact_array(INT16),
     }
-).as_field_type(CopartitionGroup)
+).as_field_type(others.CopartitionGroup)
 
 SUBTOPOLOGY = Structure(
     {
@@ -299,7 +237,7 @@ SUBTOPOLOGY = Structure(
         "repartition_sources": INTERNAL_TOPICS,
         "copartition_groups": compact_array(COPARTITION_GROUP),
     }
-).as_field_type(Subtopology)
+).as_field_type(others.Subtopology)
 
 PARTITION_METADATA = Structure({"topics": compact_array(TOPIC)})
 TARGET_METADATA = Structure({"epoch": INT32}, {0: TaggedField("timestamp", INT64, 0)})
@@ -312,36 +250,32 @@ class RecordType:
 
     number: int
     saved: type[ModernGroupEntry]
-    forgotten: type[ModernGroupEntry]
-    #: The fields of the key, all strings.
-    key: tuple[str, ...]
+    forgotten: type[ModernGroupEntry]  # its fields are those of the key, all strings
     value: Structure
 
     @property
     def name(self) -> str:
         return RECORD_NAMES[self.number]
 
+    @property
+    def key(self) -> tuple[str, ...]:
+        return tuple(each.name for each in fields(self.forgotten))
+
 
 RECORD_TYPES = (
     RecordType(
         3,
-        ConsumerGroupMetadataEntry,
-        ConsumerGroupMetadataTombstone,
-        GROUP_KEY_FIELDS,
+        consumer.ConsumerGroupMetadataEntry,
+        consumer.ConsumerGroupMetadataTombstone,
         Structure({"epoch": INT32}, {0: TaggedField("metadata_hash", INT64, 0)}),
     ),
     RecordType(
-        4,
-        PartitionMetadataEntry,
-        PartitionMetadataTombstone,
-        GROUP_KEY_FIELDS,
-        PARTITION_METADATA,
+        4, consumer.PartitionMetadataEntry, consumer.PartitionMetadataTombstone, PARTITION_METADATA
     ),
     RecordType(
         5,
-        MemberMetadataEntry,
-        MemberMetadataTombstone,
-        MEMBER_KEY_FIELDS,
+        consumer.MemberMetadataEntry,
+        consumer.MemberMetadataTombstone,
         Structure(
             {
                 "group_instance_id": NULLABLE_TEXT,
@@ -358,23 +292,20 @@ RECORD_TYPES = (
     ),
     RecordType(
         6,
-        TargetAssignmentMetadataEntry,
-        TargetAssignmentMetadataTombstone,
-        GROUP_KEY_FIELDS,
+        consumer.TargetAssignmentMetadataEntry,
+        consumer.TargetAssignmentMetadataTombstone,
         TARGET_METADATA,
     ),
     RecordType(
         7,
-        TargetAssignmentMemberEntry,
-        TargetAssignmentMemberTombstone,
-        MEMBER_KEY_FIELDS,
+        consumer.TargetAssignmentMemberEntry,
+        consumer.TargetAssignmentMemberTombstone,
         TARGET_TOPICS,
     ),
     RecordType(
         8,
-        CurrentMemberAssignmentEntry,
-        CurrentMemberAssignmentTombstone,
-        MEMBER_KEY_FIELDS,
+        consumer.CurrentMemberAssignmentEntry,
+        consumer.CurrentMemberAssignmentTombstone,
         Structure(
             {
                 "epoch": INT32,
@@ -387,16 +318,14 @@ RECORD_TYPES = (
     ),
     RecordType(
         9,
-        SharePartitionMetadataEntry,
-        SharePartitionMetadataTombstone,
-        GROUP_KEY_FIELDS,
+        others.SharePartitionMetadataEntry,
+        others.SharePartitionMetadataTombstone,
         PARTITION_METADATA,
     ),
     RecordType(
         10,
-        ShareMemberMetadataEntry,
-        ShareMemberMetadataTombstone,
-        MEMBER_KEY_FIELDS,
+        others.ShareMemberMetadataEntry,
+        others.ShareMemberMetadataTombstone,
         Structure(
             {
                 "rack": NULLABLE_TEXT,
@@ -408,30 +337,26 @@ RECORD_TYPES = (
     ),
     RecordType(
         11,
-        ShareGroupMetadataEntry,
-        ShareGroupMetadataTombstone,
-        GROUP_KEY_FIELDS,
+        others.ShareGroupMetadataEntry,
+        others.ShareGroupMetadataTombstone,
         Structure({"epoch": INT32, "metadata_hash": INT64}),
     ),
     RecordType(
         12,
-        ShareTargetAssignmentMetadataEntry,
-        ShareTargetAssignmentMetadataTombstone,
-        GROUP_KEY_FIELDS,
+        others.ShareTargetAssignmentMetadataEntry,
+        others.ShareTargetAssignmentMetadataTombstone,
         TARGET_METADATA,
     ),
     RecordType(
         13,
-        ShareTargetAssignmentMemberEntry,
-        ShareTargetAssignmentMemberTombstone,
-        MEMBER_KEY_FIELDS,
+        others.ShareTargetAssignmentMemberEntry,
+        others.ShareTargetAssignmentMemberTombstone,
         TARGET_TOPICS,
     ),
     RecordType(
         14,
-        ShareCurrentMemberAssignmentEntry,
-        ShareCurrentMemberAssignmentTombstone,
-        MEMBER_KEY_FIELDS,
+        others.ShareCurrentMemberAssignmentEntry,
+        others.ShareCurrentMemberAssignmentTombstone,
         Structure(
             {
                 "epoch": INT32,
@@ -443,9 +368,8 @@ RECORD_TYPES = (
     ),
     RecordType(
         15,
-        ShareStatePartitionMetadataEntry,
-        ShareStatePartitionMetadataTombstone,
-        GROUP_KEY_FIELDS,
+        others.ShareStatePartitionMetadataEntry,
+        others.ShareStatePartitionMetadataTombstone,
         Structure(
             {
                 "initializing": compact_array(SHARE_STATE_TOPIC),
@@ -456,16 +380,14 @@ RECORD_TYPES = (
     ),
     RecordType(
         16,
-        RegularExpressionEntry,
-        RegularExpressionTombstone,
-        REGEX_KEY_FIELDS,
+        consumer.RegularExpressionEntry,
+        consumer.RegularExpressionTombstone,
         Structure({"topics": compact_array(TEXT), "version": INT64, "timestamp": INT64}),
     ),
     RecordType(
         17,
-        StreamsGroupMetadataEntry,
-        StreamsGroupMetadataTombstone,
-        GROUP_KEY_FIELDS,
+        others.StreamsGroupMetadataEntry,
+        others.StreamsGroupMetadataTombstone,
         Structure(
             {"epoch": INT32, "metadata_hash": INT64},
             {
@@ -476,16 +398,14 @@ RECORD_TYPES = (
     ),
     RecordType(
         18,
-        StreamsPartitionMetadataEntry,
-        StreamsPartitionMetadataTombstone,
-        GROUP_KEY_FIELDS,
+        others.StreamsPartitionMetadataEntry,
+        others.StreamsPartitionMetadataTombstone,
         PARTITION_METADATA,
     ),
     RecordType(
         19,
-        StreamsMemberMetadataEntry,
-        StreamsMemberMetadataTombstone,
-        MEMBER_KEY_FIELDS,
+        others.StreamsMemberMetadataEntry,
+        others.StreamsMemberMetadataTombstone,
         Structure(
             {
                 "group_instance_id": NULLABLE_TEXT,
@@ -502,23 +422,20 @@ RECORD_TYPES = (
     ),
     RecordType(
         20,
-        StreamsTargetAssignmentMetadataEntry,
-        StreamsTargetAssignmentMetadataTombstone,
-        GROUP_KEY_FIELDS,
+        others.StreamsTargetAssignmentMetadataEntry,
+        others.StreamsTargetAssignmentMetadataTombstone,
         TARGET_METADATA,
     ),
     RecordType(
         21,
-        StreamsTargetAssignmentMemberEntry,
-        StreamsTargetAssignmentMemberTombstone,
-        MEMBER_KEY_FIELDS,
+        others.StreamsTargetAssignmentMemberEntry,
+        others.StreamsTargetAssignmentMemberTombstone,
         Structure({"active": TASKS, "standby": TASKS, "warmup": TASKS}),
     ),
     RecordType(
         22,
-        StreamsCurrentMemberAssignmentEntry,
-        StreamsCurrentMemberAssignmentTombstone,
-        MEMBER_KEY_FIELDS,
+        others.StreamsCurrentMemberAssignmentEntry,
+        others.StreamsCurrentMemberAssignmentTombstone,
         Structure(
             {
                 "epoch": INT32,
@@ -535,9 +452,8 @@ RECORD_TYPES = (
     ),
     RecordType(
         23,
-        StreamsTopologyEntry,
-        StreamsTopologyTombstone,
-        GROUP_KEY_FIELDS,
+        others.StreamsTopologyEntry,
+        others.StreamsTopologyTombstone,
         Structure({"epoch": INT32, "subtopologies": compact_array(SUBTOPOLOGY)}),
     ),
 )

@@ -15,8 +15,7 @@ from rota.errors import FormatError
 
 LONGEST_VARINT = 5
 UUID_SIZE = 16
-#: Kafka's value for "no UUID".
-ZERO_UUID = bytes(UUID_SIZE)
+ZERO_UUID = bytes(UUID_SIZE)  # Kafka's value for "no UUID"
 _INT8, _INT16 = struct.Struct(">b"), struct.Struct(">h")
 _INT32, _INT64 = struct.Struct(">i"), struct.Struct(">q")
 
@@ -45,15 +44,13 @@ class PrimitiveReader:
         self.data = data
         self.subject = subject
         self.offset = offset
-        #: The next fields are those of a flexible version.
-        self.flexible = False
+        self.flexible = False  # the next fields are those of a flexible version
 
     @property
     def remaining(self) -> int:
         return len(self.data) - self.offset
 
     def error(self, field: str, problem: str, at: int | None = None) -> FormatError:
-        """Returns an error about a field, at an offset or at the current position."""
         return FormatError(
             f"{self.subject}: {field} at byte {self.offset if at is None else at}: {problem}"
         )
@@ -73,7 +70,6 @@ class PrimitiveReader:
         return self.error(field, f"{size} bytes needed, {self.remaining} left")
 
     def expect_end(self) -> None:
-        """Raises FormatError if bytes are left."""
         if self.remaining:
             raise self.error("end", f"{self.remaining} bytes too many")
 
@@ -118,7 +114,6 @@ class PrimitiveReader:
         return count
 
     def nullable_string(self, field: str) -> str | None:
-        """Reads text; a negative length is null."""
         at = self.offset
         size = self.unsigned_varint(field) - 1 if self.flexible else self.int16(field)
         if size < 0:
@@ -139,7 +134,6 @@ class PrimitiveReader:
         return text
 
     def nullable_bytes(self, field: str) -> bytes | None:
-        """Reads bytes; a negative length is null."""
         size = self.unsigned_varint(field) - 1 if self.flexible else self.int32(field)
         return None if size < 0 else self._bytes(size, field)
 
@@ -161,7 +155,6 @@ class PrimitiveReader:
         return struct.unpack_from(f">{count}i", self.data, self._advance(4 * count, field))
 
     def packed_int32s(self, field: str) -> bytes:
-        """Reads an array of signed 32-bit integers as bytes."""
         return self._bytes(4 * self.count(field, 4), field)
 
     def tags(self) -> Iterator[tuple[int, int]]:
@@ -198,14 +191,11 @@ def _number_writer(form: struct.Struct) -> Callable[[PrimitiveWriter, int], None
 
 
 class PrimitiveWriter:
-    """Writes big-endian values one after the other."""
-
     __slots__ = ("flexible", "out", "subject")
 
     def __init__(self, subject: str, *, flexible: bool = False) -> None:
         self.out = bytearray()
         self.subject = subject
-        #: Whether to write the fields of a flexible version.
         self.flexible = flexible
 
     def to_bytes(self) -> bytes:

@@ -52,12 +52,9 @@ LENGTH_FIELD = struct.Struct(">i")
 CRC_FIELD = struct.Struct(">I")
 LENGTH_OFFSET, MAGIC_OFFSET, CRC_OFFSET, ATTRIBUTES_OFFSET = 8, 16, 17, 21
 
-#: Bytes that the length does not count.
-LOG_OVERHEAD = 12
-#: The least length: an empty batch.
-SHORTEST_BATCH_LENGTH = HEADER.size - LOG_OVERHEAD
-#: The least length of a message of magic 0.
-SHORTEST_MESSAGE_LENGTH = 14
+LOG_OVERHEAD = 12  # bytes that the length does not count
+SHORTEST_BATCH_LENGTH = HEADER.size - LOG_OVERHEAD  # that of an empty batch
+SHORTEST_MESSAGE_LENGTH = 14  # the least length of a message of magic 0
 COMPRESSION_CODEC_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
 TRANSACTIONAL_FLAG_MASK = 0x10
@@ -74,14 +71,12 @@ class CompressionType(enum.IntEnum):
 
 
 class ControlRecordType(enum.IntEnum):
-    """The type in the key of a control record."""
-
     ABORT = 0
     COMMIT = 1
 
 
 class BatchHeader(NamedTuple):
-    """The header of a batch: its 13 fields as they are stored, in the order of :data:`HEADER`."""
+    """The 13 fields as they are stored, in the order of :data:`HEADER`."""
 
     base_offset: int
     length: int
@@ -103,7 +98,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The last offset of the batch, whether or not its record was compacted away."""
+        """The batch's last offset, even if its record was compacted away."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -122,7 +117,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def control(self) -> bool:
-        """The batch has a marker, not data."""
         return bool(self.attributes & CONTROL_FLAG_MASK)
 
     @property
@@ -155,21 +149,14 @@ def describe_magic(magic: int) -> str:
 
 
 class BatchProblemKind(enum.StrEnum):
-    #: The last batch is incomplete, as in a file that is still written.
-    CUT = "cut"
-    #: Zeros to the end of the file: it was preallocated, or there was a power cut.
-    ZEROS = "zeros"
-    #: Messages of magic 0 or 1.
-    OLD = "old format"
-    #: No batch begins here.
-    FRAME = "frame"
+    CUT = "cut"  # the last batch is incomplete, as in a file that is still written
+    ZEROS = "zeros"  # zeros to the end of the file: it was preallocated, or there was a power cut
+    OLD = "old format"  # messages of magic 0 or 1
+    FRAME = "frame"  # no batch begins here
     CHECKSUM = "checksum"
-    #: The codec is unknown, or cannot decompress the bytes.
-    CODEC = "codec"
-    #: The decompressed bytes exceed the limit.
-    SIZE = "size"
-    #: The records do not follow the format.
-    RECORDS = "records"
+    CODEC = "codec"  # the codec is unknown, or cannot decompress the bytes
+    SIZE = "size"  # the decompressed bytes exceed the limit
+    RECORDS = "records"  # the records do not follow the format
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +166,7 @@ class BatchProblem:
     position: int
     size: int
     kind: BatchProblemKind
-    #: The problem in words, without the position.
-    text: str
+    text: str  # the problem in words, without the position
 
     def __str__(self) -> str:
         return f"at byte {self.position}, {self.size} bytes: {self.text}"
@@ -229,22 +215,16 @@ def _load_c_extension() -> ModuleType | None:
     return made if hasattr(made, CRC32C_LIBRARY) else None
 
 
-#: Limit of the decompressed bytes of one batch: many times the limit of brokers.
-MAX_DECOMPRESSED_SIZE = 1 << 27
-#: zlib's window bits for gzip with the largest window.
-GZIP_WINDOW_BITS = 31
-#: Bytes that are read at a time: zlib copies those after the end of a member.
-GZIP_CHUNK_SIZE = 1 << 14
+MAX_DECOMPRESSED_SIZE = 1 << 27  # decompressed bytes of a batch: many times brokers' limit
+GZIP_WINDOW_BITS = 31  # zlib's window bits for gzip with the largest window
+GZIP_CHUNK_SIZE = 1 << 14  # bytes read at a time: zlib copies those after the end of a member
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
-#: The version, and the oldest compatible version.
-XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest compatible version
 XERIAL_BLOCK_SIZE = 32 * 1024
 #: First guess of the ratio of uncompressed to compressed size; later attempts use a larger one.
 ASSUMED_COMPRESSION_RATIO = 4
-#: The default level of Kafka's producer.
-ZSTD_LEVEL = 3
-#: cramjam's error if the output buffer was too small.
-CRAMJAM_BUFFER_FULL = "failed to write whole buffer"
+ZSTD_LEVEL = 3  # the default level of Kafka's producer
+CRAMJAM_BUFFER_FULL = "failed to write whole buffer"  # cramjam's, if the output is too small
 _BLOCK_SIZE_FIELD = struct.Struct(">i")
 
 
@@ -253,9 +233,7 @@ class DecompressedTooLarge(Exception):
 
 
 def decompress(codec: int, data: Bytes, most: int = MAX_DECOMPRESSED_SIZE) -> bytes:
-    """Decompresses the records of a batch.
-
-    :raises FormatError: the codec is unknown, or cannot decompress the bytes
+    """:raises FormatError: the codec is unknown, or cannot decompress the bytes
     :raises DecompressedTooLarge: the result has more than ``most`` bytes
     """
     if codec not in CODECS:
@@ -279,7 +257,6 @@ def _copy_uncompressed(data: Bytes, most: int) -> bytes:
 
 
 def _decompress_gzip(data: Bytes, most: int) -> bytes:
-    """Decompresses all members, as Java does."""
     found: list[bytes] = []
     view = memoryview(data)
     at = 0
@@ -410,8 +387,7 @@ MAX_INT64 = (1 << 63) - 1
 #: A control record's key: version and type; and its value: version and coordinator epoch.
 MARKER_KEY, MARKER_VALUE = struct.Struct(">hh"), struct.Struct(">hi")
 
-#: Numbers from 0 to here are looked up: two bytes each at most.
-_SHORT_VARINT_LIMIT = 1 << 13
+_SHORT_VARINT_LIMIT = 1 << 13  # numbers from 0 to here are looked up: two bytes each at most
 
 
 class BatchRecord(NamedTuple):
@@ -419,8 +395,7 @@ class BatchRecord(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    #: Names are UTF-8 as a rule; Kafka does not check.
-    headers: tuple[tuple[bytes, bytes | None], ...] = ()
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()  # names: UTF-8, but Kafka does not check
 
 
 def encode_batch(  # noqa: PLR0913, each is a field of the header
@@ -439,9 +414,7 @@ def encode_batch(  # noqa: PLR0913, each is a field of the header
     delete_horizon: int | None = None,
     max_timestamp: int | None = None,
 ) -> bytes:
-    """Encodes one batch of records in the order of their offsets, with gaps as compaction leaves
-    them.
-
+    """Encodes records in the order of their offsets, with gaps as compaction leaves them.
     ``base_offset`` and ``last_offset`` count if the first or last record was removed;
     ``append_time`` is every record's timestamp. Without records ``max_timestamp`` is the header's.
     """
@@ -511,7 +484,6 @@ def _add_checksum(header: BatchHeader, body: bytes) -> bytes:
 def _check_offsets(
     records: Sequence[BatchRecord], base_offset: int | None, last_offset: int | None
 ) -> tuple[int, int]:
-    """Returns the batch's first and last offset."""
     if base_offset is None:
         if not records:
             raise FormatError("batch: without records it needs a base offset")

@@ -57,10 +57,8 @@ from rota.errors import FormatError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-#: Limit of the decompressed bytes of all batches of one buffer.
-MAX_TOTAL_DECOMPRESSED_SIZE = 1 << 30
-#: A batch with more records is not read one by one to describe a problem.
-MAX_EXPLAINED_RECORDS = 10_000
+MAX_TOTAL_DECOMPRESSED_SIZE = 1 << 30  # decompressed bytes of all batches of one buffer
+MAX_EXPLAINED_RECORDS = 10_000  # larger batches are not read one by one to describe a problem
 
 
 class BatchContents:
@@ -88,7 +86,6 @@ class BatchContents:
             self.view = view[: self.end_position]
 
     def check_checksums(self) -> None:
-        """Removes batches whose checksum is wrong."""
         crc, view = record_batch.load_crc32c(), self.view
         begins = (self.position + ATTRIBUTES_OFFSET).tolist()
         made = [crc(view[a:b]) for a, b in zip(begins, self.limit.tolist(), strict=True)]
@@ -176,16 +173,14 @@ class BatchContents:
         self.start, self.limit = self.start[rows], self.limit[rows]
 
 
-#: Records that are read together.
-RECORDS_PER_CHUNK = 1 << 13
+RECORDS_PER_CHUNK = 1 << 13  # records that are read together
 WORD_BITS = 64
-#: With fewer records than this that have more headers, they are read one by one.
-FEW_RECORDS_WITH_HEADERS = 48
+FEW_RECORDS_WITH_HEADERS = 48  # with fewer that have more headers, these are read singly
 
 
-#: Columns of record fields: deltas of timestamp and offset, ``key_start``, ``key_size``,
-#: ``value_start``, ``value_size``, ``headers_start``, ``headers`` (the count), and ``bad``: the
-#: record is malformed, and the row's other fields are invalid.
+#: Columns: deltas of timestamp and offset, ``key_start``, ``key_size``, ``value_start``,
+#: ``value_size``, ``headers_start``, ``headers`` (the count), and ``bad``: a malformed record,
+#: whose other fields are invalid.
 RecordFields: TypeAlias = dict[str, npt.NDArray[Any]]
 RECORD_FIELDS = (
     *("timestamp_delta", "offset_delta", "key_start", "key_size", "value_start", "value_size"),
@@ -263,7 +258,6 @@ def _read_common_records(
 def _read_any_records(
     buffer: ByteBuffer, starts: Int64Array, ends: Int64Array
 ) -> tuple[RecordFields, Int64Array]:
-    """Reads any records, one number after the other."""
     at = np.minimum(starts + 1, ends)
     timestamp_delta, at, bad = read_varlongs(buffer, at)
     offset_delta, at = _read_varints(buffer, np.minimum(at, ends), bad)
@@ -331,8 +325,7 @@ def _skip_headers_one_by_one(data: bytes, at: int, end: int, count: int) -> int:
 
 
 NO_MARKER = -1
-#: Bytes of a control record's key that are known: version and type.
-MARKER_KEY_SIZE = 4
+MARKER_KEY_SIZE = 4  # bytes of a control record's key that are known: version and type
 
 ColumnsT = TypeVar("ColumnsT", bound="DataclassInstance")
 
@@ -351,14 +344,10 @@ def select_rows(columns: ColumnsT, rows: BoolArray | slice) -> ColumnsT:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchColumns:
-    """The decoded batches, one row each."""
-
-    #: The position in the file.
     position: Int64Array
     size: Int64Array
     base_offset: Int64Array
-    #: The last offset of the batch, also if compaction removed its record.
-    last_offset: Int64Array
+    last_offset: Int64Array  # the last offset of the batch, also if compaction removed its record
     count: Int64Array
     leader_epoch: Int64Array
     codec: Int64Array
@@ -366,8 +355,7 @@ class BatchColumns:
     max_timestamp: Int64Array
     transactional: BoolArray
     control: BoolArray
-    #: The type in a control batch's key, a ``ControlRecordType`` if it ends a transaction; else -1.
-    marker: Int64Array
+    marker: Int64Array  # type in a control batch's key, if it ends a transaction; else -1
     producer_id: Int64Array
     producer_epoch: Int64Array
     base_sequence: Int64Array
@@ -380,29 +368,21 @@ class BatchColumns:
 class RecordColumns:
     """The decoded records, one row each; starts are positions in the buffer's data."""
 
-    #: The input, then the decompressed bytes.
-    buffer: ByteBuffer
-    #: Where the record begins, after its length.
-    start: Int64Array
+    buffer: ByteBuffer  # the input, then the decompressed bytes
+    start: Int64Array  # where the record begins, after its length
     end: Int64Array
     offset: Int64Array
     timestamp: Int64Array
     key_start: Int64Array
-    #: -1: null.
-    key_size: Int64Array
+    key_size: Int64Array  # -1: null
     value_start: Int64Array
-    #: -1: null.
-    value_size: Int64Array
+    value_size: Int64Array  # -1: null
     headers_start: Int64Array
-    #: The number of headers.
     headers: Int64Array
-    #: The row of its batch.
     batch: Int64Array
     batches: BatchColumns
-    #: The bytes that were not read, in the order of the file.
-    problems: tuple[BatchProblem, ...]
-    #: Where to continue in the file: the end of the input, or of the chunk.
-    end_position: int
+    problems: tuple[BatchProblem, ...]  # the bytes that were not read, in the order of the file
+    end_position: int  # where to continue in the file: the end of the input, or of the chunk
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -542,8 +522,7 @@ def _read_markers(content: BatchContents, read: RecordFields, control: BoolArray
     return marker
 
 
-#: The same for headers whose names and values are read.
-FEW_RECORDS = 12
+FEW_RECORDS = 12  # the same for headers whose names and values are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -553,8 +532,7 @@ class HeaderColumns:
     name_start: Int64Array
     name_size: Int64Array
     value_start: Int64Array
-    #: -1: null.
-    value_size: Int64Array
+    value_size: Int64Array  # -1: null
 
     def __len__(self) -> int:
         return len(self.name_start)

@@ -53,18 +53,14 @@ KNOWN_ATTRIBUTES = 0x7F
 
 #: Bytes of a search window, which doubles until a batch is found.
 FIRST_SEARCH_WINDOW, LONGEST_SEARCH_WINDOW = 1 << 12, 1 << 22
-#: A search may compute the checksum of this many times the buffer's bytes.
-MAX_CHECKSUM_PASSES = 4
+MAX_CHECKSUM_PASSES = 4  # a search may compute the checksum of this many times the buffer's bytes
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPositions:
-    """The complete batches of a buffer, and problems found between them."""
-
     positions: Int64Array
     sizes: Int64Array
-    #: The end of the last whole batch, or message of an old format.
-    end: int
+    end: int  # the end of the last whole batch, or message of an old format
     problems: tuple[BatchProblem, ...]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -217,8 +213,6 @@ def _only_zeros(view: memoryview, at: int) -> bool:
 
 
 class _BatchSearch:
-    """Finds the next batch whose checksum is right."""
-
     def __init__(self, view: memoryview) -> None:
         self.view = view
         self.budget = MAX_CHECKSUM_PASSES * len(view)
@@ -257,12 +251,9 @@ class _BatchSearch:
         return zip(found[good].tolist(), size[good].tolist(), strict=True)
 
 
-#: Larger than any buffer: the length is invalid, or has more than two bytes.
-NO_STRIDE = 1 << 40
-#: Records of one size that are found faster together than one by one.
-SHORTEST_USEFUL_RUN = 64
-#: After this many shorter runs, records are found one by one.
-MAX_SHORT_RUNS = 4
+NO_STRIDE = 1 << 40  # larger than any buffer: the length is invalid, or has more than two bytes
+SHORTEST_USEFUL_RUN = 64  # records of one size that are found faster together than one by one
+MAX_SHORT_RUNS = 4  # after this many shorter runs, records are found one by one
 
 
 @functools.cache
@@ -355,18 +346,12 @@ def _read_any_stride(data: Bytes, at: int) -> int:
     return NO_STRIDE
 
 
-#: Records that must follow a probable record start.
-CONFIRMING_RECORDS = 2
-#: The largest step between their offsets: compaction may have removed some records.
-MAX_OFFSET_GAP = 64
-#: Size of the search window, in mean record sizes.
-GUESS_WINDOW = 1.5
-#: For larger records a search costs more than reading all lengths.
-MAX_MEAN_RECORD_SIZE = 512
-#: The smallest first byte of a record's length.
-SMALLEST_LENGTH_BYTE = 2 * (SMALLEST_RECORD - 1)
-#: With more candidates per window, the search is given up.
-MAX_CANDIDATES = 32
+CONFIRMING_RECORDS = 2  # records that must follow a probable record start
+MAX_OFFSET_GAP = 64  # largest step between offsets: compaction may have removed records
+GUESS_WINDOW = 1.5  # size of the search window, in mean record sizes
+MAX_MEAN_RECORD_SIZE = 512  # for larger records a search costs more than reading all lengths
+SMALLEST_LENGTH_BYTE = 2 * (SMALLEST_RECORD - 1)  # the smallest first byte of a record's length
+MAX_CANDIDATES = 32  # with more candidates per window, the search is given up
 
 
 def guess_record_starts(
@@ -438,14 +423,10 @@ def _peek_records(
     )
 
 
-#: With fewer unfinished chains, a step for all costs more than reading one after the other.
-FEW_CHAINS = 16
-#: Chains that make the steps for all worthwhile.
-CHAINS_WANTED = 128
-#: Records of a batch that may have several chains.
-LARGE_BATCH = 256
-#: Additional steps before finished chains are dropped.
-EXTRA_STEPS = 4
+FEW_CHAINS = 16  # with fewer unfinished chains, reading one after the other costs less
+CHAINS_WANTED = 128  # chains that make the steps for all worthwhile
+LARGE_BATCH = 256  # records of a batch that may have several chains
+EXTRA_STEPS = 4  # additional steps before finished chains are dropped
 
 
 def find_records(
@@ -500,7 +481,6 @@ def _find_candidates(
 
 
 def _steps_per_round(count: Int64Array, chains: int) -> int:
-    """Returns the number of steps before finished chains are dropped."""
     mean = int(count.sum()) // max(chains, 1)
     return min(int(count.max(initial=0)), mean + mean // 4 + EXTRA_STEPS)
 
@@ -564,7 +544,6 @@ def _find_inconsistent(
 def _find_again_in_sequence(
     buffer: ByteBuffer, bounds: dict[int, tuple[int, int]], at: Int64Array, batch: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """Finds the records of some batches again, one by one."""
     sound = ~np.isin(batch, list(bounds))
     places, owner = [at[sound]], [batch[sound]]
     for row, (start, limit) in bounds.items():

@@ -36,8 +36,7 @@ from rota.engine.history.facts import (
 from rota.engine.history.policies import GroupPolicy, MembershipType, PolicyProtocol
 from rota.engine.model.duration import format_rounded_duration
 
-#: ``group.consumer.max.session.timeout.ms``.
-MAX_CONSUMER_SESSION_TIMEOUT = 60_000
+MAX_CONSUMER_SESSION_TIMEOUT = 60_000  # ``group.consumer.max.session.timeout.ms``
 
 _RESTART = "Restart the members one after the other"
 _SESSION_LIMIT_HINT = (
@@ -68,11 +67,9 @@ def supports_policy(library: ClientLibrary, policy: GroupPolicy) -> bool:
 
 
 def migration_size(used: GroupPolicy, wanted: GroupPolicy) -> int:
-    """Returns the size of a change, to choose among equally good policies.
-
-    A longer session timeout is a setting. Another strategy needs one or two restarts, and static
-    membership a ``group.instance.id`` for every process. Another protocol may need new brokers and
-    clients.
+    """Returns the size of a change, to choose among equally good policies. A longer session timeout
+    is a setting. Another strategy needs one or two restarts, and static membership a
+    ``group.instance.id`` for every process. Another protocol may need new brokers and clients.
     """
     total = 2 * (wanted.membership is not used.membership)
     total += wanted.session_timeout != used.session_timeout
@@ -201,10 +198,8 @@ class _Migration:
 
     @property
     def _session_to_set(self) -> int | None:
-        """The session timeout to set; None if it does not change.
-
-        The broker sets the timeout of consumer groups, so a change of the protocol needs a new
-        setting.
+        """The session timeout to set; None if it does not change. The broker sets the timeout of
+        consumer groups, so a change of the protocol needs a new setting.
         """
         if self._wanted.membership is not MembershipType.STATIC:
             return None
@@ -375,13 +370,10 @@ def list_migration_costs(used: GroupPolicy, wanted: GroupPolicy) -> Iterator[str
 
 #: What another policy makes cheaper; all other patterns are to be repaired.
 POLICY_PATTERNS = frozenset({PatternType.AUTOSCALER, PatternType.ROLLING_DEPLOY})
-#: A poll may return this many records after the change; the default is 500.
-FEWER_RECORDS = 100
-#: Kubernetes refuses a longer ``stabilizationWindowSeconds``.
-MAX_STABILIZATION = 60 * MINUTE
+FEWER_RECORDS = 100  # a poll may return this many records after the change; the default is 500
+MAX_STABILIZATION = 60 * MINUTE  # kubernetes refuses a longer ``stabilizationWindowSeconds``
 
-#: Longest title of a repair: the list of groups shows it.
-MAX_TITLE = 28
+MAX_TITLE = 28  # longest title of a repair: the list of groups shows it
 FIX_SLOW_POLLS, PREVENT_TIMEOUTS = "Fix slow polls", "Prevent session timeouts"
 START_CONSUMERS, FIND_LEAVES = "Start consumers", "Find out why members leave"
 SLOW_DOWN_SCALING = "Slow down scaling"
@@ -496,7 +488,7 @@ def _make_lag_repair(last: Generation | None, topic: str | None, partition: int 
         partitions = sum(len(each) for one in last.members for each in one.assigned.values())
     title, text = "Add consumers", "Add members, at most one for each partition"
     if members:
-        text += f": {members} share {partitions} partitions"
+        text += f": {members} for {partitions} partitions now"
     if 0 < partitions <= members:
         title = "Process records faster"
         text = "More members do not help: every partition has one of its own"

@@ -88,28 +88,26 @@ from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 from rota.engine.model.text import count_noun, shorten_middle
 
-#: Policies count as equally good if their downtime exceeds the least by at most this share.
-NEAR_BEST_SHARE = 0.03
-#: How much less even the load may be on average.
-EVENNESS_TOLERANCE = 1.1
-#: A change has to save this share of the downtime ...
-MIN_SAVED_SHARE = 0.1
+NEAR_BEST_SHARE = 0.03  # policies within this share of the least downtime are equally good
+EVENNESS_TOLERANCE = 1.1  # how much less even the load may be on average
+MIN_SAVED_SHARE = 0.1  # a change has to save this share of the downtime ..
 #: ... and at least this many partition-milliseconds.
 MIN_SAVED = 5_000
-#: Less downtime, in partition-milliseconds, would be shown as 0.0 s.
-SHOWN_DOWNTIME = 50
-#: A sentence gets no further part if it would be longer than this.
-SENTENCE_LENGTH = 210
-#: Longest name in a sentence.
-NAME_LENGTH = 40
-#: A reason has most of the downtime from this share on.
-MOST_DOWNTIME = 0.6
-#: A group with fewer rebalances and restarts gets no advice to change its policy.
-MIN_EVENTS = 3
+SHOWN_DOWNTIME = 50  # less downtime, in partition-milliseconds, would be shown as 0.0 s
+SENTENCE_LENGTH = 210  # a sentence gets no further part if it would be longer than this
+NAME_LENGTH = 40  # longest name in a sentence
+MOST_DOWNTIME = 0.6  # a reason has most of the downtime from this share on
+MIN_EVENTS = 3  # a group with fewer rebalances and restarts gets no advice to change its policy
 #: Health that must be repaired before a policy is worth a thought.
 SICK = frozenset({GroupHealth.STUCK, GroupHealth.FAILING})
 BAD_HEALTH = SICK | {GroupHealth.FALLING_BEHIND}
 NO_ADVICE = "No advice"
+#: Why a group has no policy to choose, by its protocol type.
+_NO_POLICY = {
+    "share": "in a share group several members read a partition",
+    "streams": "the broker assigns the tasks of a streams group",
+    "connect": "Connect's workers assign connectors and tasks in their own way",
+}
 _CAUSES = {
     RebalanceCause.JOINED: "because members joined",
     RebalanceCause.LEFT: "because members left",
@@ -136,12 +134,10 @@ class PolicyEvaluation:
     """The rebalances of a group under the policies it used and under every alternative."""
 
     rows: Sequence[WhatIf] = ()
-    #: The policies that the group used, in the order of their last use.
-    used: tuple[GroupPolicy, ...] = ()
+    used: tuple[GroupPolicy, ...] = ()  # policies, in the order of their last use
     #: The other policies, by the label in their rows.
     alternatives: Mapping[str, GroupPolicy] = field(default_factory=dict)
-    #: The downtime that the replay computes for the used policy; None: not replayed.
-    modelled_ms: int | None = None
+    modelled_ms: int | None = None  # replayed downtime of the used policy; None: not replayed
     #: By how much the downtime of a policy differs between replays.
     spreads: Mapping[str, int] = field(default_factory=dict)
     #: The downtime of a policy under each other reading of the evidence.
@@ -157,25 +153,20 @@ class PolicyTotal:
     """The cost of a policy over the whole history."""
 
     policy: str
-    #: In partition-milliseconds.
-    downtime: int = 0
-    #: Records that arrived in that time; 0 if no log end is known.
-    delayed: int = 0
+    downtime: int = 0  # in partition-milliseconds
+    delayed: int = 0  # records that arrived in that time; 0 if no log end is known
     rebalances: int = 0
     moved: int = 0
     moves_needed: int = 0
     revoked: int = 0
     needless: int = 0
-    #: Members without partitions, summed over all rebalances.
-    idle: int = 0
-    #: Largest load minus smallest, summed over all rebalances.
-    spread: int = 0
+    idle: int = 0  # members without partitions, summed over all rebalances
+    spread: int = 0  # largest load minus smallest, summed over all rebalances
 
     def is_as_even_as(self, other: PolicyTotal) -> bool:
-        """Whether members are loaded as evenly as under another policy, on average.
-
-        A spread of one is even. A strategy may move less by balancing worse. Averages differ a
-        little if other rebalances happen.
+        """Whether members are loaded as evenly as under another policy, on average. A spread of one
+        is even. A strategy may move less by balancing worse. Averages differ a little if other
+        rebalances happen.
         """
         own, others = max(self.rebalances, 1), max(other.rebalances, 1) / EVENNESS_TOLERANCE
         return self.idle * others <= other.idle * own and (
@@ -200,16 +191,13 @@ def sum_by_policy(whatifs: Iterable[WhatIf]) -> dict[str, PolicyTotal]:
 class AdviceEvidence:
     """What is known about a group besides its generations and rebalances."""
 
-    #: The result of :func:`rota.engine.history.whatif.evaluate_policies`.
-    evaluation: PolicyEvaluation
-    #: The downtime in the time of the advice.
-    total: DowntimeTotal = field(default_factory=DowntimeTotal)
+    evaluation: PolicyEvaluation  # of :func:`rota.engine.history.whatif.evaluate_policies`
+    total: DowntimeTotal = field(default_factory=DowntimeTotal)  # in the time of the advice
     patterns: Sequence[Pattern] = ()
     health: GroupHealthStatus | None = None
     #: Causes by incarnation and generation.
     causes: Mapping[tuple[int, int], RebalanceCause] = field(default_factory=dict)
-    #: The journal shows that the brokers have the consumer protocol (KIP-848).
-    has_consumer_protocol: bool = False
+    has_consumer_protocol: bool = False  # the journal shows that brokers have KIP-848
 
 
 def advise_group(
@@ -220,7 +208,8 @@ def advise_group(
     if not is_readable_consumer_group(generations):
         why = "the data of some members could not be decoded"
         if kinds := {one.protocol_type for one in generations} - {"", CONSUMER_PROTOCOL_TYPE}:
-            why = f"its members are not consumers ({', '.join(sorted(kinds))})"
+            other = f"its members are not consumers ({', '.join(sorted(kinds))})"
+            why = _NO_POLICY.get(generations[-1].protocol_type, other)
         return advise_uncompared(
             generations[0].group, generations, rebalances, why, health=evidence.health
         )
@@ -264,7 +253,7 @@ def advise_group(
         recommendation=case.recommendation(verdict, best, actions),
         saving_ms=case.saved_by(best) if verdict == CHANGE else None,
         actions=actions,
-        setting_libraries=case.setting_libraries(verdict, best, actions),
+        setting_libraries=case.setting_libraries(actions),
     )
 
 
@@ -293,12 +282,12 @@ def advise_uncompared(  # noqa: PLR0913 (all but four are options)
         if number:
             happened = f"The group rebalanced {_count_times(number)}."
     if to_do is None:
-        to_do = f"Rota cannot compare policies: {why}."
+        to_do = f"No advice on the policy: {why}."
     actions: tuple[Action, ...] = ()
     if health is not None and is_bad:
         actions = (make_health_repair(health, generations[-1] if generations else None),)
         happened = _join_clauses(_describe_health(health), [happened.removesuffix(".")])
-        to_do = f"{_describe_repairs(actions, '')}."
+        to_do = f"{_first_step(actions[0])}."
     return Advice(
         group=group,
         verdict=FIX_FIRST if health is not None and health.health in SICK else CANNOT_TELL,
@@ -417,6 +406,7 @@ class _AdviceCase:
     def _find_best(self) -> PolicyTotal:
         possible = [replace(self._current_total, downtime=self._compared)]
         possible += filter(self._is_safe_in_every_reading, self._list_suitable())
+        possible = self._prefer_classic_protocol(possible)
         near = _keep_nearly_least(possible, lambda total: total.downtime, MIN_SAVED // 2)
         size = min(self._migration_size(total.policy) for total in near)
         near = [total for total in near if self._migration_size(total.policy) == size]
@@ -425,6 +415,22 @@ class _AdviceCase:
             near,
             key=lambda total: (total.moved, total.downtime, total.rebalances, total.policy),
         )
+
+    def _prefer_classic_protocol(self, possible: list[PolicyTotal]) -> list[PolicyTotal]:
+        """Drops KIP-848 policies that are not clearly better than all others: they need new brokers
+        and clients, and their replay is less certain.
+        """
+        if self._policy.protocol is PolicyProtocol.CONSUMER:
+            return possible
+        others = [
+            total
+            for total in possible
+            if total.policy not in self._alternatives
+            or self._alternatives[total.policy].protocol is not PolicyProtocol.CONSUMER
+        ]
+        least = min(total.downtime for total in others)
+        limit = least - max(round(MIN_SAVED_SHARE * self._compared), MIN_SAVED)
+        return [total for total in possible if total in others or total.downtime < limit]
 
     def _is_safe_in_every_reading(self, total: PolicyTotal) -> bool:
         """Whether a policy has no more downtime than the one in use, however the evidence is read:
@@ -499,7 +505,7 @@ class _AdviceCase:
             since, until = pattern.since, pattern.until
             until = since if pattern.times == 1 and pattern.pattern in _SHORT_PATTERNS else until
             clauses.append(f"{pattern.text} {format_minutes(since, until)}")
-        if not self._other_patterns:
+        if not clauses:
             clauses.append(self._describe_rebalances())
         downtime = self._describe_downtime()
         if _sentence_length([clauses[0], downtime]) > SENTENCE_LENGTH:
@@ -536,6 +542,9 @@ class _AdviceCase:
                 text += f", mostly {self._describe_reason(DowntimeReason(reason))}"
         if total.not_polled_ms:
             text += f", and {format_rounded_duration(total.not_polled_ms)} without polls"
+        if with_reason and total.shut_down_ms >= MIN_SAVED:
+            closed = format_rounded_duration(total.shut_down_ms)
+            text += f", not counting {closed} after all members had closed"
         return text
 
     def _describe_reason(self, reason: DowntimeReason) -> str:
@@ -558,13 +567,11 @@ class _AdviceCase:
 
         return offer_libraries(self._clients, is_able)
 
-    def setting_libraries(
-        self, verdict: str, best: PolicyTotal, actions: Sequence[Action]
-    ) -> tuple[str, ...]:
+    def setting_libraries(self, actions: Sequence[Action]) -> tuple[str, ...]:
         """Returns the libraries that a step names, the group's own first."""
         steps = [step for one in actions for step in one.steps]
         named = {name for step in steps for name in (*step.libraries, *step.settings)}
-        names = (one.name for one in self.offered_libraries(verdict, best))
+        names = (one.name for one in offer_libraries(self._clients, lambda _: True))
         return tuple(name for name in names if name in named)
 
     def actions(self, verdict: str, best: PolicyTotal) -> Iterator[Action]:
@@ -710,7 +717,7 @@ class _AdviceCase:
                     text=text,
                     settings={
                         one.name: setting
-                        for one in offer_libraries(self._clients, lambda _: False)
+                        for one in offer_libraries(self._clients, lambda _: True)
                         if (setting := one.consumer_protocol_setting("uniform"))
                     },
                 ),
@@ -743,22 +750,22 @@ class _AdviceCase:
         """Returns a sentence: what to repair, the change of the policy, and what they save."""
         policy = next((one for one in actions if one.kind is ActionKind.POLICY), None)
         repairs = [one for one in actions if one.kind is ActionKind.REPAIR and _is_worth(one)]
-        if self._bad_health is not None:
-            repairs = repairs[:1]
         measured = format_rounded_duration(self._evidence.total.downtime_ms)
+        shown = _describe_repairs(repairs, measured) if repairs else ""
+        if self._bad_health is not None and repairs and repairs[0].saving_ms is None:
+            shown = _first_step(repairs[0])
         if policy is None:
             keep = self._describe_keep(verdict)
             if not repairs:
                 return f"{_capitalize(keep)}."
             then = "then " if verdict == FIX_FIRST else ""
             keep = keep if verdict == CANNOT_TELL else f"{then}keep {self._policy.label}"
-            return f"{_describe_repairs(repairs, measured)}; {keep}."
+            return f"{shown}; {keep}."
         saved = f"≈ {format_rounded_duration(self.saved_by(best))}"
         if actions[0] is not policy and repairs:
             change = f"{policy.title[:1].lower()}{policy.title[1:]}"
             change = change.replace("switch ", "switching ", 1).replace("set ", "setting ", 1)
-            first = [one for one in repairs if actions.index(one) < actions.index(policy)]
-            return f"{_describe_repairs(first, measured)}; {change} alone saves {saved}."
+            return f"{shown}; {change} alone saves {saved}."
         expected = format_rounded_duration(self._compared)
         about = "" if expected == measured else "≈ "
         also = "".join(f", and {one.title[:1].lower()}{one.title[1:]}" for one in repairs)
@@ -784,8 +791,8 @@ class _AdviceCase:
             return f"{text} nothing: the replay differs too much from the measured downtime"
         least = min((one.downtime for one in self._totals.values()), default=self.used.downtime)
         if least < self._current_total.downtime:
-            uncertain = format_rounded_duration(self.uncertainty)
-            return f"{keep}: no other policy saves more than the replay may be wrong, {uncertain}"
+            text = f"{keep}: no other policy saves more than the uncertainty of the replay"
+            return f"{text}, {format_rounded_duration(self.uncertainty)}"
         return f"{keep}: no other policy has less downtime"
 
 
@@ -814,18 +821,18 @@ def _describe_health(health: GroupHealthStatus) -> str:
 
 
 def _describe_repairs(repairs: Sequence[Action], downtime: str) -> str:
-    """Returns repairs in words, with what they save at most; or one whose saving is not known, with
-    its first step.
-    """
+    """Returns repairs in words, and what a single one saves at most."""
     first, *others = repairs
-    if not others and first.saving_ms is None:
-        return first.steps[0].text.removesuffix(".")
     names = join_names([first.title, *(f"{x.title[:1].lower()}{x.title[1:]}" for x in others)])
     if others or first.saving_ms is None:
         return names
     return (
         f"{names} to save up to {format_rounded_duration(first.saving_ms)} of {downtime} downtime"
     )
+
+
+def _first_step(repair: Action) -> str:
+    return repair.steps[0].text.removesuffix(".")
 
 
 def _join_clauses(first: str, others: Iterable[str], last: str | None = None) -> str:
@@ -841,8 +848,7 @@ def _sentence_length(clauses: Iterable[str]) -> int:
     return len(_TIME.sub("00:00", "; ".join(clauses))) + 1
 
 
-#: A time whose date the report leaves out.
-_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\dZ")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\dZ")  # a time whose date the report leaves out
 #: Names begin with a small letter also at the start of a sentence.
 _FIRST_WORDS = frozenset(("a", "all", "an", "keep", "members", "no", "nothing", "perhaps", "the"))
 

@@ -55,7 +55,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from rota.engine.history.client_settings import NO_POLL_LIMIT_LIBRARIES
+from rota.engine.history.client_settings import DEFAULT_POLL_INTERVAL, NO_POLL_LIMIT_LIBRARIES
 from rota.engine.history.facts import (
     HEARTBEAT_INTERVAL,
     EvidenceType,
@@ -77,14 +77,11 @@ CommitTimes: TypeAlias = Mapping[tuple[str, int], npt.NDArray[np.int64]]
 PartitionCodes: TypeAlias = npt.NDArray[np.int32]
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 LATEST_TIME = np.iinfo(np.int64).max
-#: Commits at most this far apart count as one.
-SAME_COMMIT_GAP = 10
+SAME_COMMIT_GAP = 10  # commits at most this far apart count as one
 MIN_RHYTHM_GAPS = 4
-#: Largest ratio of the longest to the shortest gap of a rhythm.
-MAX_RHYTHM_RATIO = 1.25
+MAX_RHYTHM_RATIO = 1.25  # largest ratio of the longest to the shortest gap of a rhythm
 MAX_RHYTHM_COMMITS = 64
-#: A gap below this share of the shortest one breaks the rhythm.
-EARLY_COMMIT_SHARE = 0.9
+EARLY_COMMIT_SHARE = 0.9  # a gap below this share of the shortest one breaks the rhythm
 
 
 def find_last_commit(
@@ -114,9 +111,7 @@ def is_last_commit_early(
     until: int,
     since: int,
 ) -> bool:
-    """Returns whether the last commit came early in a steady rhythm: a closing client commits
-    again.
-    """
+    """Returns whether the last commit broke a steady rhythm early, as that of a closing client."""
     return _last_gap_share(recent_commit_gaps(commits, assigned, until, since)) < EARLY_COMMIT_SHARE
 
 
@@ -163,12 +158,10 @@ def select_commits(
     return order[kept]
 
 
-#: Largest difference between the times of a log line and its journal entry.
-LOG_TIME_SLACK = 1_000
+LOG_TIME_SLACK = 1_000  # largest difference between the times of a log line and its journal entry
 #: A log line with the same generation that is this much older belongs to a former incarnation.
 FORMER_INCARNATION_AGE = 10_000
-#: Longest time from the last commit of a client that is closed to its LeaveGroup request.
-MAX_CLOSE_DELAY = 250
+MAX_CLOSE_DELAY = 250  # longest time from the last commit to the LeaveGroup request
 MAX_FURTHER_REASONS = 5
 NO_REASON = "not provided"
 POLL_TIMEOUT_REASON = "poll timeout has expired"
@@ -212,10 +205,8 @@ class _LogEvidence:
     rebalance: Rebalance
     commits: CommitTimes
     lines: Sequence[LogLine]
-    #: Positions of the lines that ask members to join or raise the epoch; at least one.
-    calls: tuple[int, ...]
-    #: None if the generation before the rebalance is unknown.
-    change: GenerationDiff | None
+    calls: tuple[int, ...]  # positions of lines that call for joins or raise the epoch
+    change: GenerationDiff | None  # None if the generation before the rebalance is unknown
 
     @property
     def first_call(self) -> LogLine:
@@ -265,9 +256,8 @@ def explain_from_log(
 
 
 def _find_calls(rebalance: Rebalance, lines: Sequence[LogLine]) -> tuple[int, ...]:
-    """Returns the lines that asked members to join or raised the epoch.
-
-    Searched backwards, a line with a higher number than the next is of a former incarnation.
+    """Returns the lines that asked members to join or raised the epoch. Searched backwards, a line
+    with a higher number than the next is of a former incarnation.
     """
     end, known = rebalance.after, rebalance.from_generation
     base = rebalance.rounds[0].generation - 1 if known is None else known
@@ -356,12 +346,13 @@ def _leave_cause_without_reason(evidence: _LogEvidence, member_id: str | None, t
     at, member = evidence.first_call.at, evidence.member(member_id)
     if member is None or not _leaves_on_slow_poll(member):
         return RebalanceCause.LEFT, None, text
-    interval = member.rebalance_timeout or 0
+    before, interval = evidence.rebalance.before, member.rebalance_timeout or 0
+    if before is not None and before.kind is GroupType.SHARE:
+        interval = DEFAULT_POLL_INTERVAL  # the journal does not have it
     if _find_last_join(evidence, member.member_id) > at - interval:
         return RebalanceCause.LEFT, None, text
     committed = find_last_commit(evidence.commits, member.assigned, at)
     is_quiet = committed is None or committed <= at - interval
-    before = evidence.rebalance.before
     if before is not None and before.kind is GroupType.CONSUMER:
         return _consumer_leave_cause(evidence, member, text, is_quiet=is_quiet)
     if committed is not None and _is_close_commit(evidence, member, committed):
@@ -510,8 +501,7 @@ FRESH_COMMIT_SHARE = 2 / 3
 #: have joined well before the others. A commit proves no poll: applications commit while they are
 #: slow.
 YOUNG_MEMBER_SHARE = 1 / 2
-#: Session timeout for guesses about consumer groups.
-MIN_CONSUMER_SESSION = 6_000
+MIN_CONSUMER_SESSION = 6_000  # session timeout for guesses about consumer groups
 
 
 def explain_from_journal(rebalance: Rebalance, commits: CommitTimes) -> Explanation:
@@ -667,9 +657,7 @@ def _guess_departure(case: _JournalCase, member: GenerationMember) -> RebalanceC
 
 def _commits_to_the_end(case: _JournalCase, member: GenerationMember) -> bool:
     """Returns whether a member that may have polled too late committed to the end in a steady
-    rhythm.
-
-    A closing client makes one more commit, and the rebalance follows within a heartbeat.
+    rhythm. A closing client makes one more commit, and the rebalance follows within a heartbeat.
     """
     stayed, committed = case.until - _joined_time(case.before), case.last_commit(member)
     if not _leaves_on_slow_poll(member) or stayed < (member.rebalance_timeout or 0):

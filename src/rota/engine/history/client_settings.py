@@ -39,8 +39,7 @@ from rota.errors import FormatError
 
 JAVA = "java"
 STREAMS = "kafka-streams"
-#: Confluent's clients for Python, Go, .NET and JavaScript, and Ruby's and PHP's rdkafka.
-LIBRDKAFKA = "librdkafka"
+LIBRDKAFKA = "librdkafka"  # Confluent's clients (Python, Go, .NET, JavaScript), rdkafka (Ruby, PHP)
 KAFKA_PYTHON = "kafka-python"
 AIOKAFKA = "aiokafka"
 SARAMA = "sarama"
@@ -80,8 +79,7 @@ class LibrarySigns(NamedTuple):
     client_id: str
     group_instance_id: str | None = None
     strategy: str = ""
-    #: Version of the subscription; None in a consumer group or if it could not be decoded.
-    version: int | None = None
+    version: int | None = None  # of the subscription; None: a consumer group, or not decoded
     user_data: bytes | None = None
 
 
@@ -131,8 +129,7 @@ def _is_kafka_python_data(data: bytes) -> bool:
 
 CLASSIC_STRATEGIES = frozenset({"range", "roundrobin", "sticky", COOPERATIVE_STICKY})
 UNKNOWN_LIBRARY = "unknown"
-#: A setting's text contains this where its value belongs.
-VALUE_PLACEHOLDER = "..."
+VALUE_PLACEHOLDER = "..."  # a setting's text contains this where its value belongs
 MIN_BROKER_VERSION = "4.0"
 DEFAULT_POLL_INTERVAL = 300_000
 #: Defaults of ``request_timeout_ms`` and ``connections_max_idle_ms`` in kafka-python 2.
@@ -219,8 +216,7 @@ class ConsumerProtocolSettings:
     to_join: tuple[str, ...] = ("group.protocol=consumer",)
     to_leave: tuple[str, ...] = ("group.protocol=classic",)
     assignor: Mapping[str, str] = field(default_factory=lambda: _REMOTE_ASSIGNORS)
-    #: Whether even the default, ``uniform``, must be set.
-    is_assignor_required: bool = False
+    is_assignor_required: bool = False  # whether even the default, ``uniform``, must be set
     #: Settings of the classic protocol that the library then refuses: they are the broker's.
     refused: str = "partition.assignment.strategy, session.timeout.ms and heartbeat.interval.ms"
     refused_in_classic: str = "group.remote.assignor"
@@ -235,35 +231,25 @@ class ClientLibrary:
     """A client library's abilities and settings; several settings are lines of one text."""
 
     name: str
-    #: Strategies that may be advised; empty if the library has only its own.
-    strategies: frozenset[str] = frozenset()
+    strategies: frozenset[str] = frozenset()  # those to advise; empty: the library has its own
     names: Mapping[str, str] = field(
         default_factory=lambda: {one: one for one in CLASSIC_STRATEGIES}
     )
     strategy: str = "partition.assignment.strategy=..."
     separator: str = ","
-    #: None: it has no static members.
-    static_id: str | None = "group.instance.id=ID"
-    #: The first version with static members; None if every relevant version has them.
-    static_since: str | None = None
-    #: None: no step mentions it.
-    session_timeout: str | None = "session.timeout.ms=..."
+    static_id: str | None = "group.instance.id=ID"  # None: it has no static members
+    static_since: str | None = None  # first version with static members; None: all have them
+    session_timeout: str | None = "session.timeout.ms=..."  # None: no step mentions it
     session_needs: Callable[[int], SessionNeeds] = lambda _: SessionNeeds()
     duration: Callable[[int], str] = str
-    #: None if it has no limit on the time between two polls.
-    poll_interval: str | None = "max.poll.interval.ms=..."
-    #: None if a poll has no limit of records.
-    poll_records: str | None = "max.poll.records=..."
-    #: None if it does not support KIP-848.
-    consumer_protocol: ConsumerProtocolSettings | None = None
+    poll_interval: str | None = "max.poll.interval.ms=..."  # None: no limit between polls
+    poll_records: str | None = "max.poll.records=..."  # None if a poll has no limit of records
+    consumer_protocol: ConsumerProtocolSettings | None = None  # None if it does not support KIP-848
     #: The first version with cooperative-sticky; None if every relevant version has it.
     cooperative_since: str | None = None
-    #: Whether one list may contain eager and cooperative strategies.
-    allows_mixed_list: bool = False
-    #: Versions whose default list is range and cooperative-sticky.
-    mixed_default: str | None = None
-    #: The key of application.yaml below which the settings are; empty: they are as in Java.
-    yaml_key: str = ""
+    allows_mixed_list: bool = False  # whether one list may contain eager and cooperative strategies
+    mixed_default: str | None = None  # versions whose default list is range and cooperative-sticky
+    yaml_key: str = ""  # prefix in application.yaml; empty: as in Java
 
     def _format_lines(self, *settings: str) -> str:
         if not self.yaml_key:

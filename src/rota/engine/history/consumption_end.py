@@ -42,27 +42,17 @@ from rota.engine.history.heartbeats import (
 )
 from rota.engine.history.rebalances import EAGER_STRATEGIES
 
-#: Largest time from the record of an assignment until the member uses it (recorded: 406 ms).
-MAX_ASSIGNMENT_DELAY = 500
-#: Largest time from when a closing client stops reading to its LeaveGroup request (recorded: 66
-#: ms).
-MAX_CLOSE_TIME = 250
-#: A last gap below this share of the gaps before breaks the rhythm of automatic commits.
-CLOSE_COMMIT_SHARE = 0.995
-#: Used for a restart if nothing is known of it, or of an earlier one.
-USUAL_RESTART_TIME = 10_000
-#: Members of one deploy return within this time of each other.
-MAX_RESTART_GAP = 60_000
+MAX_ASSIGNMENT_DELAY = 500  # most time from an assignment's record to its use (recorded: 406 ms)
+MAX_CLOSE_TIME = 250  # most time from a closing client's last read to LeaveGroup (recorded: 66)
+CLOSE_COMMIT_SHARE = 0.995  # a last gap below this share breaks the rhythm of auto commits
+USUAL_RESTART_TIME = 10_000  # used for a restart if nothing is known of it, or of an earlier one
+MAX_RESTART_GAP = 60_000  # members of one deploy return within this time of each other
 AUTO_COMMIT_INTERVAL = 5_000
-MIN_COMMITS = 3
-#: A member that missed this many regular commits crashed, hung, or is a static one that closed.
-MISSED_COMMITS = 3
-#: The longer gaps between automatic commits, as a multiple of the shorter ones (quartiles).
-STEADY_RHYTHM = 1.05
-#: Longest time between two polls of a repeatedly slow member, in ``max.poll.interval.ms``.
-LATE_POLL_SHARE = 1.25
-#: A member that is called to join again so soon may never have received its assignment.
-SHORT_GENERATION = 10_000
+MIN_COMMITS = 3  # the least number of gaps between commits that show a rhythm
+MISSED_COMMITS = 3  # a member that missed so many commits crashed, hung, or closed (static)
+STEADY_RHYTHM = 1.05  # longer gaps between automatic commits to shorter ones (quartiles)
+LATE_POLL_SHARE = 1.25  # most time between late polls, as a multiple of the poll interval
+SHORT_GENERATION = 10_000  # a member called again so soon may never get its assignment
 
 TopicAndPartition: TypeAlias = tuple[str, int]
 
@@ -89,14 +79,10 @@ class ConsumptionEnd(NamedTuple):
     reason: DowntimeReason
     member: GenerationMember
     evidence: EvidenceType
-    #: The time of its last poll, if it polled too late.
-    last_poll: TimeBounds | None = None
-    #: The last commit of a static member shows that it was closed.
-    is_closed: bool = False
-    #: Nothing shows whether a static member was closed or crashed.
-    is_guess: bool = False
-    #: The last sign of life of a member whose session expired.
-    session_start: int | None = None
+    last_poll: TimeBounds | None = None  # the time of its last poll, if it polled too late
+    is_closed: bool = False  # the last commit of a static member shows that it was closed
+    is_guess: bool = False  # nothing shows whether a static member was closed or crashed
+    session_start: int | None = None  # the last sign of life of a member whose session expired
 
     @property
     def is_leave(self) -> bool:
@@ -124,15 +110,8 @@ class RebalancePhases:
     start: TimeBounds
     joined: int
     assigned: int
-    #: The broker's log has the start.
-    is_stated: bool
-    #: The member whose JoinGroup request started it: it revoked its partitions before.
-    caller: str | None = None
-
-
-class JoinTimes(NamedTuple):
-    start: int
-    joined: int
+    is_stated: bool  # the broker's log has the start
+    caller: str | None = None  # its JoinGroup started the rebalance: it revoked before
 
 
 class ConsumptionEndFinder:
@@ -143,11 +122,11 @@ class ConsumptionEndFinder:
         #: When each member joined its last rebalance, and when it was called to join it.
         self._joined: dict[str, int] = {}
         self._called: dict[str, int] = {}
-        self._phases: dict[str, JoinTimes] = {}
+        #: The last join phase of each member, if the log has it.
+        self._phases: dict[str, RebalancePhases] = {}
         #: When the last downtime of each partition began at the earliest, and when it ended.
         self._regained: dict[TopicAndPartition, tuple[int, int]] = {}
-        #: How long the last static member was away that returned within its session, and when it
-        #: did.
+        #: How long the last static member was away that returned in its session, and when it did.
         self._restart_time = USUAL_RESTART_TIME
         self._restarted_at = 0
         #: Static members that a rebalance waited for as long as it may, with their assignment
@@ -174,8 +153,7 @@ class ConsumptionEndFinder:
         self._joined |= dict.fromkeys(joined, after.at)
         self._called |= dict.fromkeys(joined, phases.start.estimate)
         if phases.is_stated and phases.assigned > phases.joined + 1:
-            times = JoinTimes(phases.start.estimate, phases.joined)
-            self._phases |= dict.fromkeys(joined, times)
+            self._phases |= dict.fromkeys(joined, phases)
 
     def read_regained(self, ended: Mapping[TopicAndPartition, ConsumptionEnd], at: int) -> None:
         for pair, end in ended.items():  # the journal's clock may go back
@@ -223,9 +201,7 @@ class ConsumptionEndFinder:
     def end_in_running_rebalance(
         self, member: GenerationMember, last: Generation, phases: RebalancePhases, until: int
     ) -> ConsumptionEnd | None:
-        """Returns how a rebalance that runs at the end ended a member's consumption; None if it did
-        not.
-        """
+        """Returns how a rebalance that runs at the end ended a consumption; None if it did not."""
         line = self._log.find_departure(member.member_id, last.at, until)
         if line is not None and is_expiry(line):
             since = self._joined.get(member.member_id, last.at)
@@ -428,9 +404,7 @@ class ConsumptionEndFinder:
         expired: TimeBounds,
         evidence: EvidenceType,
     ) -> ConsumptionEnd:
-        """Returns the end by an expired session: after the last sign of life, before the next
-        heartbeat.
-        """
+        """Returns the end by an expired session: between the last sign of life and a heartbeat."""
         session = member.session_timeout or DEFAULT_SESSION_TIMEOUT
         interval = self._heartbeats.interval
         commit = self._commits.find_last(member, expired.latest, since)
@@ -442,7 +416,7 @@ class ConsumptionEndFinder:
         since_joined = 0 if called is None else expired.earliest - session - called.joined
         if called is not None and abs(since_joined) <= CLOCK_SLACK:
             # no SyncGroup request came: it ended before all had joined
-            began = max(called.start, self._log.joined_at(member.member_id))
+            began = max(called.start.estimate, self._log.joined_at(member.member_id))
             time = TimeBounds.between(began, (began + called.joined) // 2, called.joined)
             is_closed = is_static
             if member.member_id in self._awaited:
@@ -652,9 +626,7 @@ def _is_back(member: GenerationMember, before: Generation, after: Generation) ->
 
 
 def _find_poll_limit(member: GenerationMember) -> int | None:
-    """Returns ``max.poll.interval.ms``, the rebalance timeout of JoinGroup; None without a known
-    limit.
-    """
+    """Returns ``max.poll.interval.ms``, the rebalance timeout of JoinGroup; None without limit."""
     return None if member.library in NO_POLL_LIMIT_LIBRARIES else member.rebalance_timeout
 
 

@@ -87,11 +87,9 @@ from rota.engine.history.heartbeats import Heartbeats, find_heartbeats
 from rota.engine.history.lag import EndOffsets
 from rota.engine.history.rebalances import EAGER_STRATEGIES, gave_up_everything
 
-#: Incarnation and offset of a generation.
-Position: TypeAlias = tuple[int, int]
+Position: TypeAlias = tuple[int, int]  # incarnation and offset of a generation
 
-#: Somebody has shut down a group on purpose if all members close and stay away for longer.
-SHUT_DOWN_AFTER = 30 * MINUTE
+SHUT_DOWN_AFTER = 30 * MINUTE  # all members closed and stayed away longer: on purpose
 #: A group is a scheduled job if all members closed so often, its longest absence is at most this
 #: multiple of the shortest, and it was away for at least this share of the time.
 MIN_RUNS, SCHEDULE_TOLERANCE, IDLE_SHARE = 4, 1.5, 0.5
@@ -107,10 +105,8 @@ class DowntimeTotal:
     downtime_ms: int = 0
     downtime_at_least_ms: int = 0
     downtime_at_most_ms: int = 0
-    #: The time in which owners did not poll; not part of the others.
-    not_polled_ms: int = 0
-    #: None: no log end is known.
-    delayed_records: int | None = None
+    not_polled_ms: int = 0  # the time in which owners did not poll; not part of the others
+    delayed_records: int | None = None  # None: no log end is known
     added_lag_ms: int | None = None
     by_reason: Mapping[str, int] = field(default_factory=dict)
 
@@ -152,15 +148,12 @@ def sum_downtime(found: Iterable[Downtime]) -> DowntimeTotal:
 class EventTimes:
     """When a rebalance, or the return of a static member, happened: input of the what-if."""
 
-    #: When the members were called to join.
-    start: int
+    start: int  # when the members were called to join
     joined: int
     assigned: int
     gone: Mapping[str, ConsumptionEnd]
-    #: The time from each later call to join until all had joined again (cooperative).
-    later_joins: tuple[int, ...] = ()
-    #: When new members called to join, from the log.
-    joins: Mapping[str, int] = field(default_factory=dict)
+    later_joins: tuple[int, ...] = ()  # from each later call until all had joined again
+    joins: Mapping[str, int] = field(default_factory=dict)  # when new members called (log)
     passing: Sequence[PassingMember] = ()
 
 
@@ -171,17 +164,14 @@ class GroupDowntime:
     found: list[Downtime]
     events: Mapping[int, EventTimes] = field(default_factory=dict)
     heartbeats: Heartbeats = field(default_factory=Heartbeats)
-    #: The end of the evidence.
-    until: int | None = None
+    until: int | None = None  # the end of the evidence
     #: Records per millisecond that arrive in each partition; empty: no log ends are known.
     arrival_rates: Mapping[TopicAndPartition, float] = field(default_factory=dict)
 
     def with_log_ends(
         self, ends: EndOffsets, numbers: Mapping[TopicAndPartition, int]
     ) -> GroupDowntime:
-        """Returns the downtime with the records that it delayed; ``numbers``: partitions in
-        ``ends``.
-        """
+        """Returns the downtime with the records that it delayed; ``numbers``: those in ``ends``."""
         by_number = ends.arrival_rates()
         rates = {pair: by_number[n] for pair, n in numbers.items() if n in by_number}
         found = count_delayed_records(self.found, ends, numbers)
@@ -316,9 +306,7 @@ class ClassicDowntimeFinder:
         return gone
 
     def _delay_revocations(self, after: Generation) -> None:
-        """Corrects cooperative revocations that a member missed: it still owned the partitions
-        later.
-        """
+        """Corrects cooperative revocations that a member missed: it kept the partitions longer."""
         for member in after.members:
             for topic, numbers in member.owned.items():
                 for number in numbers:
@@ -402,9 +390,7 @@ class ClassicDowntimeFinder:
             self.found += [span.of_partition(after.group, pair) for span in spans_left]
 
     def find_unended(self, last: Generation, until: int) -> None:
-        """Begins downtime after the last generation: static members that are away, a running
-        rebalance.
-        """
+        """Begins downtime after the last generation: absent static members, a running rebalance."""
         if last.kind is GroupType.CONSUMER:
             return
         phases = self._ends.find_running_phases(last, until)
@@ -678,9 +664,7 @@ def _list_unwanted(
 
 
 def _has_committed(commits: CommitTimes, absences: Sequence[tuple[int, int]], first: int) -> bool:
-    """Returns whether most runs between absences have commits; otherwise the group fails
-    repeatedly.
-    """
+    """Returns whether most runs between absences have commits; else the group fails repeatedly."""
     if not commits:
         return True
     times = np.sort(np.concatenate(list(commits.values())))

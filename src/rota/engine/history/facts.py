@@ -13,43 +13,32 @@ from typing import NamedTuple, TypeAlias
 
 from rota.engine.model.journal_entry import GroupMetadataMember, JournalEntry
 
-#: Partitions by topic, numbers ascending.
-PartitionsByTopic: TypeAlias = Mapping[str, tuple[int, ...]]
+PartitionsByTopic: TypeAlias = Mapping[str, tuple[int, ...]]  # numbers ascending, by topic
 
 
 class JournalRecord(NamedTuple):
     """A committed record of the journal, without control records and aborted transactions."""
 
-    #: Its offset in ``__consumer_offsets``; all records of a group are in one partition.
-    offset: int
+    offset: int  # its offset in ``__consumer_offsets``; all records of a group are in one partition
     at: int
     entry: JournalEntry
 
 
 class GroupType(enum.StrEnum):
     CLASSIC = "classic"
-    #: KIP-848: the broker assigns.
-    CONSUMER = "consumer"
-    #: KIP-932: several members read a partition.
-    SHARE = "share"
-    #: KIP-1071: Kafka Streams, with tasks that the broker assigns.
-    STREAMS = "streams"
+    CONSUMER = "consumer"  # KIP-848: the broker assigns
+    SHARE = "share"  # KIP-932: several members read a partition
+    STREAMS = "streams"  # KIP-1071: Kafka Streams, with tasks that the broker assigns
 
 
 class GenerationChange(enum.StrEnum):
-    #: A new group's first entry, without members: no rebalance.
-    CREATED = "created"
-    #: A new generation, or a new target of a consumer group.
-    REBALANCED = "rebalanced"
-    #: The same generation with a static member's new id: no rebalance.
-    REPLACED = "replaced"
-    #: The group changed its type and kept its members: no rebalance.
-    CONVERTED = "converted"
+    CREATED = "created"  # a new group's first entry, without members: no rebalance
+    REBALANCED = "rebalanced"  # a new generation, or a new target of a consumer group
+    REPLACED = "replaced"  # the same generation with a static member's new id: no rebalance
+    CONVERTED = "converted"  # the group changed its type and kept its members: no rebalance
     EMPTIED = "emptied"
-    #: The group was deleted: no rebalance.
-    DELETED = "deleted"
-    #: The first sample of an existing group: no rebalance.
-    FIRST_SAMPLE = "first_sample"
+    DELETED = "deleted"  # the group was deleted: no rebalance
+    FIRST_SAMPLE = "first_sample"  # the first sample of an existing group: no rebalance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,24 +47,19 @@ class GenerationMember:
     group_instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
-    #: None in a consumer group: the broker sets it.
-    session_timeout: int | None = None
-    #: ``max.poll.interval.ms`` of Java's consumer.
-    rebalance_timeout: int | None = None
+    session_timeout: int | None = None  # None in a consumer group: the broker sets it
+    rebalance_timeout: int | None = None  # ``max.poll.interval.ms`` of Java's consumer
     rack: str | None = None
     topics: tuple[str, ...] = ()
     #: Partitions that it reported when it joined; in a consumer group: at the target's computation.
     owned: PartitionsByTopic = field(default_factory=dict)
-    #: The generation of ``owned``, or its last one; in a consumer group: its epoch.
-    owned_generation: int | None = None
-    #: In a consumer group: its target.
-    assigned: PartitionsByTopic = field(default_factory=dict)
-    #: Share, streams and Connect groups: what is assigned, in words; ``assigned`` is empty there.
+    owned_generation: int | None = None  # of ``owned``, or its last one; consumer group: its epoch
+    assigned: PartitionsByTopic = field(default_factory=dict)  # in a consumer group: its target
+    #: In a share, streams or Connect group: the assignment in words. ``assigned`` is empty there:
+    #: partitions of a share group have several owners, tasks are not partitions.
     work: tuple[str, ...] = ()
-    #: None: it could not be detected.
-    library: str | None = None
-    #: The error in its subscription's or assignment's bytes.
-    problem: str | None = None
+    library: str | None = None  # None: it could not be detected
+    problem: str | None = None  # the error in its subscription's or assignment's bytes
 
 
 def member_identity(member: GenerationMember | GroupMetadataMember) -> str:
@@ -90,11 +74,10 @@ class Generation:
 
     group: str
     kind: GroupType
-    #: Raised when the group is deleted, or an empty one is replaced by a group of the other type:
-    #: then generations start again. A conversion with members does not raise it.
+    #: 0 at first; raised when the group is deleted, or an empty one gets the other type: then
+    #: generations start again. A conversion with members does not raise it.
     incarnation: int
-    #: In a consumer group: the epoch. In samples of a classic group: the number of the change.
-    generation: int
+    generation: int  # consumer group: the epoch; sampled classic group: number of the change
     change: GenerationChange
     at: int
     #: When all members had joined, if the entry has it; in a consumer group: the epoch's start.
@@ -105,8 +88,7 @@ class Generation:
     leader: str | None = None
     members: tuple[GenerationMember, ...] = ()
     sampled: bool = False
-    #: In samples: the last time before this change; None: unknown.
-    not_before: int | None = None
+    not_before: int | None = None  # in samples: the last time before this change; None: unknown
 
 
 class RebalanceCause(enum.StrEnum):
@@ -124,25 +106,20 @@ class RebalanceCause(enum.StrEnum):
 class EvidenceType(enum.StrEnum):
     """The source of a fact. The types are never mixed."""
 
-    STATED = "stated"
-    INFERRED = "inferred"
+    STATED = "stated"  # from the broker's log
+    INFERRED = "inferred"  # from the journal
     SAMPLED = "sampled"
-    #: Only commits show it: the true value lies between two bounds.
-    BOUNDED = "bounded"
+    BOUNDED = "bounded"  # only commits show it: the true value lies between two bounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebalance:
     """A rebalance in the journal, of all rounds, from one settled generation to the next."""
 
-    #: The generation before, as last saved; None if the group was new or empty.
-    before: Generation | None
-    #: The generations of the rebalance, at least one; the last is the result.
-    rounds: tuple[Generation, ...]
-    #: Number of skipped generations: attempts that the journal does not have.
-    unseen: int
-    #: False if ``before`` is None because the journal does not have the generation before.
-    known_before: bool = True
+    before: Generation | None  # as last saved; None if the group was new or empty
+    rounds: tuple[Generation, ...]  # its generations, at least one; the last is the result
+    unseen: int  # number of skipped generations: attempts that the journal does not have
+    known_before: bool = True  # False: the journal does not have the generation before
     #: Number of the generation before, also of an empty group; 0: the group is new; None: unknown.
     from_generation: int | None = None
     #: Subscribed topics that neither this nor the next generation assigns: they were deleted.
@@ -159,8 +136,7 @@ class LogLine:
 
     at: int
     group: str
-    #: ``preparing``, ``stabilized``, ...: see :mod:`rota.engine.history.server_log`.
-    what: str
+    what: str  # ``preparing``, ``stabilized``, ...: see :mod:`rota.engine.history.server_log`
     generation: int | None = None
     member_id: str | None = None
     reason: str | None = None
@@ -172,16 +148,12 @@ class LogLine:
 class Explanation:
     cause: RebalanceCause
     evidence: EvidenceType
-    #: The best guess if the cause is unknown; never counted as known.
-    likely: RebalanceCause | None = None
-    #: The broker's words, or the evidence in the journal.
-    reason: str = ""
-    #: When the members were called to join; only from the log.
-    started_at: int | None = None
+    likely: RebalanceCause | None = None  # best guess if it is unknown; never counted
+    reason: str = ""  # the broker's words, or the evidence in the journal
+    started_at: int | None = None  # when the members were called to join; only from the log
     #: When all members had joined (stated: "Stabilized"; inferred: the entry's state timestamp).
     joined_at: int | None = None
-    #: Bounds of the start if the log does not have it.
-    earliest_start: int | None = None
+    earliest_start: int | None = None  # bounds of the start if the log does not have it
     latest_start: int | None = None
 
 
@@ -190,11 +162,9 @@ class RebalanceCost:
     moved: int
     moves_needed: int
     orphaned: int
-    #: Partitions that remaining members gave up: all of them under the eager protocol.
-    revoked: int
+    revoked: int  # partitions that remaining members gave up: all of them under the eager protocol
     idle_members: int
-    #: Largest and smallest number of partitions of a member after the rebalance.
-    most: int
+    most: int  # largest and smallest number of partitions of a member after the rebalance
     least: int
 
 
@@ -210,8 +180,7 @@ class PartitionOwnership:
     client_host: str
     group_instance_id: str | None
     since: int
-    #: None: to the end of the evidence.
-    until: int | None
+    until: int | None  # None: to the end of the evidence
     from_generation: int
     to_generation: int
 
@@ -219,21 +188,15 @@ class PartitionOwnership:
 class DowntimeReason(enum.StrEnum):
     """Why no member consumed a partition."""
 
-    #: The owner stayed in the group but revoked the partition for an eager rebalance.
-    REVOKED = "revoked"
-    #: The partition waited between cooperative rounds, or between heartbeats of a consumer group.
-    MOVED = "moved"
+    REVOKED = "revoked"  # the owner stayed but revoked it for an eager rebalance
+    MOVED = "moved"  # it waited between cooperative rounds, or between KIP-848 heartbeats
     LEFT = "left"
-    #: The owner crashed or was cut off: from its last sign of life.
-    SILENT = "silent"
-    #: The owner, a static member, was away and returned before its session expired.
-    RESTARTED = "restarted"
-    #: The group had no members for a while, as between two deploys.
-    EMPTY = "empty"
+    SILENT = "silent"  # the owner crashed or was cut off: from its last sign of life
+    RESTARTED = "restarted"  # a static owner was away and returned within its session
+    EMPTY = "empty"  # the group had no members for a while, as between two deploys
     #: All members of the group had closed, and came back after a long time, on a schedule or never.
     SHUT_DOWN = "shut down"
-    #: The owner did not poll. It may have worked on its last records.
-    NOT_POLLED = "not polled"
+    NOT_POLLED = "not polled"  # no polls; the owner may have worked on its last records
 
 
 #: Reasons that sums do not count: the first is in a column of its own, the second is intended.
@@ -248,23 +211,17 @@ class Downtime:
     topic: str
     partition: int
     since: int
-    #: The end of the evidence if the partition still had no consumer then.
-    until: int
+    until: int  # the end of the evidence if the partition still had no consumer then
     ended: bool
     reason: DowntimeReason
-    #: The last owner; None if it is unknown.
-    member_id: str | None
+    member_id: str | None  # the last owner; None if it is unknown
     evidence: EvidenceType
-    #: Bounds of its length, in milliseconds. They are equal if both ends are known exactly.
-    at_least_ms: int
+    at_least_ms: int  # bounds of its length; equal if both ends are known exactly
     at_most_ms: int
     incarnation: int
-    #: The last generation of the rebalance that ended it; None: no rebalance did.
-    to_generation: int | None
-    #: Records that arrived during it; None: the log ends are unknown.
-    delayed_records: int | None = None
-    #: The longest time that one of them waited because of it, in milliseconds.
-    added_lag_ms: int | None = None
+    to_generation: int | None  # last generation of the rebalance that ended it; None: none
+    delayed_records: int | None = None  # that arrived during it; None: log ends unknown
+    added_lag_ms: int | None = None  # longest wait of one of them, in milliseconds
 
     @property
     def milliseconds(self) -> int:
@@ -277,10 +234,8 @@ class GroupHealth(enum.StrEnum):
 
     OK = "OK"
     FALLING_BEHIND = "falling behind"
-    #: A partition has an owner and new records, but its committed offset does not move.
-    STUCK = "stuck"
-    #: Nobody consumes, or the group cannot stay stable.
-    FAILING = "failing"
+    STUCK = "stuck"  # the committed offset of an owned partition stays, though records arrive
+    FAILING = "failing"  # nobody consumes, or the group cannot stay stable
     UNKNOWN = "unknown"
 
 
@@ -290,17 +245,12 @@ class GroupHealthStatus:
 
     group: str
     health: GroupHealth
-    #: Start of that health; None: since before the evidence, or unknown.
-    since: int | None
-    #: The partition that decides; None: the whole group.
-    topic: str | None
+    since: int | None  # start of that health; None: since before the evidence, or unknown
+    topic: str | None  # the partition that decides; None: the whole group
     partition: int | None
-    #: The committed offset of a stuck partition.
-    offset: int | None = None
-    #: Records that the group has not consumed; None: unknown.
-    lag: int | None
-    #: The facts that show it, in words.
-    reason: str
+    offset: int | None = None  # the committed offset of a stuck partition
+    lag: int | None  # records that the group has not consumed; None: unknown
+    reason: str  # the facts that show it, in words
     worst: GroupHealth
     worst_since: int | None
     worst_until: int | None
@@ -310,17 +260,13 @@ class GroupHealthStatus:
 
 
 class PatternType(enum.StrEnum):
-    #: The number of members goes up and down between the same two numbers.
-    AUTOSCALER = "autoscaler"
-    #: One process joins and leaves again and again.
-    REJOINING = "rejoining member"
+    AUTOSCALER = "autoscaler"  # the number of members goes up and down between the same two numbers
+    REJOINING = "rejoining member"  # one process joins and leaves again and again
     SLOW_POLLS = "slow polls"
-    #: A member that joins late makes the others wait.
-    LATE_JOIN = "late join"
+    LATE_JOIN = "late join"  # a member that joins late makes the others wait
     CRASHES = "crashes"
     ROLLING_DEPLOY = "rolling deploy"
-    #: The committed offset of a partition does not move while records arrive.
-    STUCK_PARTITION = "stuck partition"
+    STUCK_PARTITION = "stuck partition"  # the committed offset stays while records arrive
     GROWING_LAG = "growing lag"
 
 
@@ -329,17 +275,14 @@ class Pattern:
     """A pattern in a group's history: an element of ``patterns`` in gold/advice."""
 
     pattern: PatternType
-    #: Static id or client id of the member; None: no single member.
-    member: str | None = None
+    member: str | None = None  # static id or client id of the member; None: no single member
     topic: str | None = None
     partition: int | None = None
     since: int
     until: int
     times: int
-    #: The usual time from one to the next, in milliseconds.
-    every_ms: int | None = None
-    #: What happened, in words without the time.
-    text: str
+    every_ms: int | None = None  # the usual time from one to the next, in milliseconds
+    text: str  # what happened, in words without the time
     fix: str | None = None
 
 
@@ -351,8 +294,7 @@ class LagVerdict(enum.StrEnum):
     STALL = "STALL"
     STOP = "STOP"
     REWIND = "REWIND"
-    #: Of a group only.
-    ERR = "ERR"
+    ERR = "ERR"  # of a group only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,17 +308,14 @@ class WhatIf:
     policy: str
     actual: bool
     happens: bool
-    #: Later than ``at`` if the session of a static member ends first; None if it does not happen.
-    happens_at: int | None
-    #: In partition-milliseconds: measured for the policy that was used, otherwise computed.
-    downtime_ms: int
-    #: Records that arrived in that time; None: no log end is known.
-    delayed_records: int | None = None
+    happens_at: int | None  # later than ``at`` if a static session ends first; else None
+    downtime_ms: int  # in partition-milliseconds: measured for the used policy, or computed
+    delayed_records: int | None = None  # that arrived then; None: no log end is known
     moved: int
     moves_needed: int
     revoked: int
     idle_members: int
-    spread: int
+    spread: int  # largest load minus smallest
 
 
 #: The patterns that say the same as a health.
@@ -391,18 +330,15 @@ CHANGE, KEEP, FIX_FIRST, CANNOT_TELL = "change", "keep", "fix first", "cannot te
 class ActionKind(enum.StrEnum):
     REPAIR = "repair"
     POLICY = "policy"
-    #: The broker's protocol (KIP-848), to plan for.
-    PROTOCOL = "protocol"
+    PROTOCOL = "protocol"  # the broker's protocol (KIP-848), to plan for
     NOTE = "note"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionStep:
     text: str
-    #: Names of the client libraries that need this step; empty: all.
-    libraries: tuple[str, ...] = ()
-    #: The text to copy if it is the same for all libraries: a command, or a setting elsewhere.
-    setting: str | None = None
+    libraries: tuple[str, ...] = ()  # names of the client libraries that need this step; empty: all
+    setting: str | None = None  # text to copy, the same for all libraries
     #: The settings to copy by the name of the library, one on each line.
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -413,11 +349,9 @@ class Action:
 
     title: str
     kind: ActionKind
-    #: Downtime saved, in partition-milliseconds; None: unknown. Savings of several actions may
-    #: overlap.
+    #: Downtime saved, in partition-milliseconds; None: unknown. Savings of actions may overlap.
     saving_ms: int | None = None
-    #: The saving is an upper bound: the downtime of what the action prevents.
-    saving_is_bound: bool = False
+    saving_is_bound: bool = False  # an upper bound: the downtime of what it prevents
     steps: tuple[ActionStep, ...] = ()
 
 
@@ -427,47 +361,34 @@ class Advice:
 
     group: str
     verdict: str
-    #: The best policy; the used one if no other is better.
-    policy: str
-    #: The policies that the group used, in the order of their last use.
-    policies_used: tuple[str, ...]
-    #: The policy to plan for (KIP-848), if brokers and client libraries have it.
-    destination: str | None = None
+    policy: str  # the best policy; the used one if no other is better
+    policies_used: tuple[str, ...]  # policies, in the order of their last use
+    destination: str | None = None  # plan for it, if brokers and clients have KIP-848
     rebalances: int
     rebalances_after: int
-    #: Downtime in partition-milliseconds; None if it cannot be measured.
-    downtime_ms: int | None = None
+    downtime_ms: int | None = None  # in partition-milliseconds; None: not measurable
     downtime_at_least_ms: int | None = None
     downtime_at_most_ms: int | None = None
     #: The expected downtime of the policy in use at the end, if it had been used all the time.
     downtime_current_ms: int | None = None
     downtime_after_ms: int | None = None
-    #: A smaller saving is not advised.
-    uncertainty_ms: int | None = None
+    uncertainty_ms: int | None = None  # a smaller saving is not advised
     not_polled_ms: int | None = None
     downtime_by_reason: Mapping[str, int] = field(default_factory=dict)
-    #: None if the log ends are unknown.
-    delayed_records: int | None = None
-    #: An estimate: as many for each millisecond of downtime.
-    delayed_records_after: int | None = None
+    delayed_records: int | None = None  # None if the log ends are unknown
+    delayed_records_after: int | None = None  # an estimate: as many per downtime
     added_lag_ms: int | None = None
-    #: These counts are None if members do not share partitions or cannot be decoded.
-    moved: int | None = None
+    moved: int | None = None  # these are None if partitions are not shared, or not decoded
     moved_after: int | None = None
     moves_needed: int | None = None
     revoked: int | None = None
     revoked_after: int | None = None
-    #: Libraries of the last members; ``unknown`` if a library could not be detected.
-    libraries: tuple[str, ...]
+    libraries: tuple[str, ...]  # of the last members; ``unknown``: not detected
     patterns: tuple[Pattern, ...] = ()
-    #: One sentence: what happened in the group, why, and what it cost.
-    happened: str
-    #: One sentence: what to do, and what it saves.
-    to_do: str
-    #: The first action in at most 28 characters.
-    recommendation: str
-    #: The downtime that the change of the policy saves; None: no change is advised.
-    saving_ms: int | None = None
+    happened: str  # one sentence: what happened in the group, why, and what it cost
+    to_do: str  # one sentence: what to do, and what it saves
+    recommendation: str  # the first action in at most 28 characters
+    saving_ms: int | None = None  # of the change of the policy; None: no change advised
     actions: tuple[Action, ...] = ()
     #: Names of the client libraries that the settings of the actions are for; the group's first.
     setting_libraries: tuple[str, ...] = ()
@@ -480,21 +401,16 @@ class AdvisedOwnership:
     group: str
     topic: str
     partition: int
-    #: The first id of a member that was restarted and would have been static.
-    member_id: str
+    member_id: str  # the first id of a member that was restarted and would have been static
     client_id: str
     client_host: str
     since: int
-    #: None: to the end of the evidence.
-    until: int | None
+    until: int | None  # None: to the end of the evidence
 
 
 MINUTE = 60_000
-#: The default of ``group.max.session.timeout.ms``.
-MAX_SESSION_TIMEOUT = 30 * MINUTE
-#: Kafka's default for both protocols, used if the session timeout is unknown.
-DEFAULT_SESSION_TIMEOUT = 45_000
-#: The default of ``heartbeat.interval.ms`` of all clients.
-HEARTBEAT_INTERVAL = 3_000
+MAX_SESSION_TIMEOUT = 30 * MINUTE  # the default of ``group.max.session.timeout.ms``
+DEFAULT_SESSION_TIMEOUT = 45_000  # Kafka's default, used if the session is unknown
+HEARTBEAT_INTERVAL = 3_000  # the default of ``heartbeat.interval.ms`` of all clients
 SERVER_STRATEGIES = ("uniform", "range")
 COOPERATIVE_STICKY = "cooperative-sticky"

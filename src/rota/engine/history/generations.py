@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter, is_
-from typing import TypeAlias, get_args
+from typing import TypeAlias
 
 from rota.engine.assignors import uniform
 from rota.engine.formats import connect_protocol, consumer_protocol
@@ -41,11 +41,13 @@ from rota.engine.history.journal_window import (
     is_new_group,
     next_entry_in_batch,
 )
+from rota.engine.model import share_streams_entry as others
 from rota.engine.model.consumer_group_entry import (
     STABLE,
     ConsumerGroupEntry,
     ConsumerGroupMetadataEntry,
     ConsumerGroupMetadataTombstone,
+    CurrentAssignmentEntry,
     CurrentAssignmentTopic,
     CurrentMemberAssignmentEntry,
     CurrentMemberAssignmentTombstone,
@@ -73,31 +75,6 @@ from rota.engine.model.journal_entry import (
 )
 from rota.engine.model.member import OwnedPartitions, Subscription
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
-from rota.engine.model.share_streams_entry import (
-    GroupRecord,
-    ShareCurrentMemberAssignmentEntry,
-    ShareGroupEntry,
-    ShareGroupMetadataEntry,
-    ShareGroupMetadataTombstone,
-    ShareMemberMetadataEntry,
-    ShareMemberMetadataTombstone,
-    SharePartitionMetadataEntry,
-    ShareStatePartitionMetadataEntry,
-    ShareTargetAssignmentMemberEntry,
-    ShareTargetAssignmentMemberTombstone,
-    ShareTargetAssignmentMetadataEntry,
-    StreamsCurrentMemberAssignmentEntry,
-    StreamsGroupEntry,
-    StreamsGroupMetadataEntry,
-    StreamsGroupMetadataTombstone,
-    StreamsMemberMetadataEntry,
-    StreamsMemberMetadataTombstone,
-    StreamsPartitionMetadataEntry,
-    StreamsTargetAssignmentMemberEntry,
-    StreamsTargetAssignmentMemberTombstone,
-    StreamsTargetAssignmentMetadataEntry,
-    StreamsTopologyEntry,
-)
 from rota.engine.model.topic import Partitions
 from rota.errors import FormatError
 
@@ -276,8 +253,7 @@ def generation_distance(number: int, other: int) -> int:
 
 
 CONNECT_PROTOCOL_TYPE = "connect"
-#: Number of members whose libraries are cached.
-LIBRARY_CACHE_SIZE = 10_000
+LIBRARY_CACHE_SIZE = 10_000  # number of members whose libraries are cached
 STICKY_STRATEGY, COOPERATIVE_STRATEGY = "sticky", "cooperative-sticky"
 
 
@@ -495,21 +471,13 @@ def _make_connect_worker(saved: GroupMetadataMember) -> GenerationMember:
     return _make_member(saved, work=work, problem=problem)
 
 
-#: The epoch of a static member that left and may come back.
-STATIC_LEAVE_EPOCH = -2
+STATIC_LEAVE_EPOCH = -2  # the epoch of a static member that left and may come back
 NO_SUBSCRIPTION_PROBLEM = "its subscription is not in the evidence"
 #: Kafka's names of group states.
 EMPTY_STATE, STABLE_STATE, DEAD_STATE = "Empty", "Stable", "Dead"
 ASSIGNING_STATE, RECONCILING_STATE = "Assigning", "Reconciling"
-#: The word for a task that processes records; the others keep copies of its state.
-ACTIVE_TASK = "active"
-ShareStreamsMember: TypeAlias = ShareMemberMetadataEntry | StreamsMemberMetadataEntry
-CurrentEntry: TypeAlias = (
-    CurrentMemberAssignmentEntry
-    | ShareCurrentMemberAssignmentEntry
-    | StreamsCurrentMemberAssignmentEntry
-)
-_SHARE_ENTRIES = get_args(ShareGroupEntry)
+ACTIVE_TASK = "active"  # word for a task that processes records; others keep copies
+ShareStreamsMember: TypeAlias = others.ShareMemberMetadataEntry | others.StreamsMemberMetadataEntry
 
 
 class ModernGroupReader:
@@ -517,13 +485,14 @@ class ModernGroupReader:
 
     kind: GroupType
     protocol_type: str
-    #: By member.
-    _members: Mapping[str, object]
+    _members: Mapping[str, object]  # by member
     _targets: Mapping[str, object]
-    _current: Mapping[str, CurrentEntry]
+    _current: Mapping[str, CurrentAssignmentEntry]
 
-    def __init__(self, builder: HistoryBuilder) -> None:
+    def __init__(self, builder: HistoryBuilder, names: Mapping[bytes, str]) -> None:
+        """:param names: topic names by topic id"""
         self._builder = builder
+        self._names = names
         #: The entries read so far were compacted: they do not show single generations.
         self.is_compacted = False
         self.clear()
@@ -587,6 +556,15 @@ class ModernGroupReader:
             )
         )
 
+    def _group_by_topic_name(
+        self, topics: Iterable[TargetAssignmentTopic | CurrentAssignmentTopic]
+    ) -> PartitionsByTopic:
+        return group_by_topic(
+            (self._names.get(topic.topic_id) or format_topic_id(topic.topic_id), partition)
+            for topic in topics
+            for partition in topic.partitions
+        )
+
     def _strategy(self) -> str | None:
         return None
 
@@ -601,8 +579,7 @@ class ConsumerGroupReader(ModernGroupReader):
     protocol_type = CONSUMER_PROTOCOL_TYPE
 
     def __init__(self, builder: HistoryBuilder, names: Mapping[bytes, str]) -> None:
-        super().__init__(builder)
-        self._names = names
+        super().__init__(builder, names)
         #: Later memberships by member: compaction may keep a member's assignment but remove the
         #: membership before it.
         self.later_memberships: dict[str, MemberMetadataEntry] = {}
@@ -741,15 +718,6 @@ class ConsumerGroupReader(ModernGroupReader):
             return NO_OWNED_PARTITIONS
         return self._group_by_topic_name((*current.assigned, *current.revoking))
 
-    def _group_by_topic_name(
-        self, topics: Iterable[TargetAssignmentTopic | CurrentAssignmentTopic]
-    ) -> PartitionsByTopic:
-        return group_by_topic(
-            (_topic_name(self._names, topic.topic_id), partition)
-            for topic in topics
-            for partition in topic.partitions
-        )
-
 
 class ShareStreamsReader(ModernGroupReader):
     """Reads the generations of a share group or of a streams group. Its members own no partitions:
@@ -759,54 +727,55 @@ class ShareStreamsReader(ModernGroupReader):
     def __init__(
         self, builder: HistoryBuilder, kind: GroupType, names: Mapping[bytes, str]
     ) -> None:
-        super().__init__(builder)
+        super().__init__(builder, names)
         self.kind, self.protocol_type = kind, str(kind)
-        self._names = names
         self.later_memberships: dict[str, ShareStreamsMember] = {}
 
     def clear(self) -> None:
         super().clear()
         self._members: dict[str, ShareStreamsMember] = {}
         self._targets: dict[str, tuple[str, ...]] = {}
-        self._current: dict[str, CurrentEntry] = {}
+        self._current: dict[str, CurrentAssignmentEntry] = {}
         #: The topics that a streams group reads.
         self._sources: tuple[str, ...] = ()
 
-    def read_entry(self, record: JournalRecord, entry: ShareGroupEntry | StreamsGroupEntry) -> None:
+    def read_entry(
+        self, record: JournalRecord, entry: others.ShareRecord | others.StreamsRecord
+    ) -> None:
         """Reads an entry of the group other than its tombstone."""
         match entry:
-            case ShareMemberMetadataEntry() | StreamsMemberMetadataEntry():
+            case others.ShareMemberMetadataEntry() | others.StreamsMemberMetadataEntry():
                 self._members[entry.member_id] = entry
-            case ShareMemberMetadataTombstone() | StreamsMemberMetadataTombstone():
+            case MemberMetadataTombstone():
                 self._members.pop(entry.member_id, None)
-            case ShareGroupMetadataEntry() | StreamsGroupMetadataEntry():
+            case ConsumerGroupMetadataEntry():
                 self._read_epoch(record, entry.epoch)
-            case ShareTargetAssignmentMemberEntry() | StreamsTargetAssignmentMemberEntry():
+            case (
+                others.ShareTargetAssignmentMemberEntry()
+                | others.StreamsTargetAssignmentMemberEntry()
+            ):
                 self._targets[entry.member_id] = self._work(entry)
                 self._had_targets = True
-            case ShareTargetAssignmentMemberTombstone() | StreamsTargetAssignmentMemberTombstone():
+            case TargetAssignmentMemberTombstone():
                 self._targets.pop(entry.member_id, None)
-            case ShareTargetAssignmentMetadataEntry() | StreamsTargetAssignmentMetadataEntry():
+            case TargetAssignmentMetadataEntry():
                 self._target = record, entry.epoch
                 if not self.is_compacted:
                     self._save(GenerationChange.REBALANCED, record, entry.epoch)
-            case ShareCurrentMemberAssignmentEntry() | StreamsCurrentMemberAssignmentEntry():
+            case CurrentAssignmentEntry():
                 self._current[entry.member_id] = entry
-            case StreamsTopologyEntry():
+            case others.StreamsTopologyEntry():
                 self._sources = _source_topics(entry)
             case _:
                 pass  # topic names are known, and other tombstones change nothing
 
     def _work(
-        self, target: ShareTargetAssignmentMemberEntry | StreamsTargetAssignmentMemberEntry
+        self,
+        target: others.ShareTargetAssignmentMemberEntry | others.StreamsTargetAssignmentMemberEntry,
     ) -> tuple[str, ...]:
         """Returns what a member is assigned, in words."""
-        if isinstance(target, ShareTargetAssignmentMemberEntry):
-            partitions = group_by_topic(
-                (_topic_name(self._names, topic.topic_id), partition)
-                for topic in target.topics
-                for partition in topic.partitions
-            )
+        if isinstance(target, others.ShareTargetAssignmentMemberEntry):
+            partitions = self._group_by_topic_name(target.topics)
             return tuple(f"{topic}-{one}" for topic in partitions for one in partitions[topic])
         kinds = {ACTIVE_TASK: target.active, "standby": target.standby, "warm-up": target.warmup}
         return tuple(
@@ -828,7 +797,7 @@ class ShareStreamsReader(ModernGroupReader):
             rack=saved.rack,
             work=work,
         )
-        if isinstance(saved, ShareMemberMetadataEntry):
+        if isinstance(saved, others.ShareMemberMetadataEntry):
             return replace(member, topics=tuple(sorted(saved.topics)))
         return replace(
             member,
@@ -838,17 +807,13 @@ class ShareStreamsReader(ModernGroupReader):
         )
 
 
-def _source_topics(topology: StreamsTopologyEntry) -> tuple[str, ...]:
+def _source_topics(topology: others.StreamsTopologyEntry) -> tuple[str, ...]:
     """Returns the topics that a topology reads; none if a pattern names some of them."""
     if any(one.source_regexes for one in topology.subtopologies):
         return ()
     topics = {topic for one in topology.subtopologies for topic in one.source_topics}
     topics |= {each.topic for one in topology.subtopologies for each in one.repartition_sources}
     return tuple(sorted(topics))
-
-
-def _topic_name(names: Mapping[bytes, str], topic_id: bytes) -> str:
-    return names.get(topic_id) or format_topic_id(topic_id)
 
 
 def uses_classic_protocol(saved: MemberMetadataEntry) -> bool:
@@ -864,10 +829,8 @@ def format_topic_id(topic_id: bytes) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupHistory:
     generations: list[Generation]
-    #: In a consumer group the real partitions of members, not their targets.
-    ownership: list[PartitionOwnership]
-    #: The complete part of the journal; None: the group never had members.
-    window: JournalWindow | None
+    ownership: list[PartitionOwnership]  # consumer group: real partitions, not targets
+    window: JournalWindow | None  # complete part of the journal; None: never had members
 
 
 def read_history(
@@ -887,13 +850,9 @@ def read_generations(
 
 def _named_topics(entry: JournalEntry) -> Iterator[tuple[bytes, str]]:
     match entry:
-        case (
-            PartitionMetadataEntry()
-            | SharePartitionMetadataEntry()
-            | StreamsPartitionMetadataEntry()
-        ):
+        case PartitionMetadataEntry():
             yield from ((one.topic_id, one.topic) for one in entry.topics)
-        case ShareStatePartitionMetadataEntry():
+        case others.ShareStatePartitionMetadataEntry():
             yield from ((one.topic_id, one.topic) for one in entry.deleting)
             known = (*entry.initializing, *entry.initialized)
             yield from ((one.topic_id, one.topic) for one in known)
@@ -953,7 +912,7 @@ class HistoryReader:
                 return GroupType.CLASSIC, STABLE_STATE if members else EMPTY_STATE
             case None | GroupMetadataTombstone():
                 return GroupType.CLASSIC, DEAD_STATE
-            case GroupRecord() as entry:
+            case others.ShareRecord() | others.StreamsRecord() as entry:
                 reader = self._reader_of(entry)
                 return reader.kind, reader.state
             case _:
@@ -995,7 +954,9 @@ class HistoryReader:
             match record.entry:
                 case MemberMetadataEntry() as entry:
                     self._consumer_group.later_memberships[entry.member_id] = entry
-                case ShareMemberMetadataEntry() | StreamsMemberMetadataEntry() as entry:
+                case (
+                    others.ShareMemberMetadataEntry() | others.StreamsMemberMetadataEntry() as entry
+                ):
                     self._reader_of(entry).later_memberships[entry.member_id] = entry
                 case _:
                     pass
@@ -1012,12 +973,21 @@ class HistoryReader:
             if reader.is_compacted:
                 reader.settle_compacted()
 
-    def _reader_of(self, entry: ShareGroupEntry | StreamsGroupEntry) -> ShareStreamsReader:
-        is_share = isinstance(entry, _SHARE_ENTRIES)
+    def _reader_of(self, entry: others.ShareRecord | others.StreamsRecord) -> ShareStreamsReader:
+        is_share = isinstance(entry, others.ShareRecord)
         return self._share_group if is_share else self._streams_group
 
     def _read_record(self, position: int, record: JournalRecord) -> None:
         match record.entry:
+            case (
+                others.ShareGroupMetadataTombstone()
+                | others.StreamsGroupMetadataTombstone() as entry
+            ):
+                reader = self._reader_of(entry)
+                reader.clear()
+                self._builder.delete_group(record, reader.kind)
+            case others.ShareRecord() | others.StreamsRecord() as entry:
+                self._reader_of(entry).read_entry(record, entry)
             case GroupMetadataEntry() as entry:
                 self._classic.read_entry(record, entry, converted=self._converted)
                 self._converted = False
@@ -1025,12 +995,6 @@ class HistoryReader:
                 self._end_classic_group(position, record)
             case ConsumerGroupMetadataTombstone():
                 self._end_consumer_group(position, record)
-            case ShareGroupMetadataTombstone() | StreamsGroupMetadataTombstone() as entry:
-                reader = self._reader_of(entry)
-                reader.clear()
-                self._builder.delete_group(record, reader.kind)
-            case GroupRecord() as entry:
-                self._reader_of(entry).read_entry(record, entry)
             case OffsetCommitEntry() | OffsetCommitTombstone() | UnparsedEntry():
                 pass
             case entry:

@@ -26,10 +26,8 @@ from rota.engine.history.facts import (
     PartitionsByTopic,
 )
 
-#: Largest difference between a client's action and its record or log line (recorded: 10 ms).
-CLOCK_SLACK = 10
-#: A log's clock that differs from the journal's by so much more or less than before has jumped.
-LOG_CLOCK_STEP = 100
+CLOCK_SLACK = 10  # most time between a client's action and its record (recorded: 10 ms)
+LOG_CLOCK_STEP = 100  # a log's clock that is so much further off than before has jumped
 ENOUGH_PARTITIONS = 16
 LOG_TIME_SLACK = 1_000
 
@@ -42,8 +40,7 @@ class PassingMember(NamedTuple):
     member_id: str
     joined: int
     gone: int
-    #: Its session ended; otherwise it left.
-    is_crash: bool = False
+    is_crash: bool = False  # its session ended; otherwise it left
 
 
 def client_of(member_id: str) -> str:
@@ -92,9 +89,7 @@ class GroupLog:
         )
 
     def list_passing(self, begin: int, end: int, known: Container[str]) -> list[PassingMember]:
-        """Returns members that joined and left during a rebalance without an assignment, unlike
-        ``known``.
-        """
+        """Returns members that came and went in a rebalance; ``known`` ones have an assignment."""
         joined: dict[str, int] = {}
         found = []
         for line in self.between(begin, end):

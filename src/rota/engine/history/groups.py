@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypedDict
 
-from rota.engine.history.facts import (
-    Generation,
-    GenerationChange,
-    GenerationMember,
-    GroupType,
-)
-from rota.engine.history.generations import (
-    ACTIVE_TASK,
-    CONNECT_PROTOCOL_TYPE,
-    DEAD_STATE,
-)
+from rota.engine.history.facts import Generation, GenerationChange, GenerationMember, GroupType
+from rota.engine.history.generations import ACTIVE_TASK, CONNECT_PROTOCOL_TYPE, DEAD_STATE
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 from rota.engine.model.text import count_noun, list_first_names
 
@@ -32,8 +22,7 @@ class MemberOverview(TypedDict):
     group_instance_id: str | None
     client_id: str
     client_host: str
-    #: Partitions, tasks or connectors, in words.
-    assigned: list[str]
+    assigned: list[str]  # partitions, tasks or connectors, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,21 +32,16 @@ class GroupOverview:
     group: str
     kind: str
     protocol_type: str = ""
-    #: Kafka's name; None: not known.
-    state: str | None = None
-    #: The last generation or epoch.
-    epoch: int | None = None
-    #: The number of generations or epochs in the evidence.
-    epochs: int = 0
+    state: str | None = None  # Kafka's name; None: not known
+    epoch: int | None = None  # the last generation or epoch
+    epochs: int = 0  # the number of generations or epochs in the evidence
     members: int = 0
     topics: tuple[str, ...] = ()
-    #: Assigned to the last members, or committed; None: not known.
-    partitions: int | None = None
+    partitions: int | None = None  # assigned to the last members, or committed; None: not known
     strategy: str | None = None
     first: int
     last: int
-    #: The members of the last generation that had any.
-    last_members: tuple[MemberOverview, ...] = ()
+    last_members: tuple[MemberOverview, ...] = ()  # the members of the last generation that had any
     text: str = ""
 
 
@@ -163,18 +147,30 @@ _HEADS = {
     GroupType.SHARE: "Share group",
     GroupType.STREAMS: "Kafka Streams group with the protocol of KIP-1071",
     CONNECT_KIND: "Workers of Kafka Connect",
-    COMMITS_KIND: "Committed offsets only",
+}
+#: What members do with their work, and did.
+_VERBS = {
+    GroupType.SHARE: ("share the records of", "shared the records of"),
+    GroupType.STREAMS: ("run", "ran"),
+    CONNECT_KIND: ("run", "ran"),
+}
+_READ = ("read", "read")
+_NOTES = {
+    GroupType.SHARE: " Several members may read a partition; a rebalance stops none of them, so "
+    "there is no downtime.",
+    CONNECT_KIND: " A sink connector commits its offsets in a group of its own, connect-NAME.",
+    OTHER_KIND: " The journal does not tell what they share.",
 }
 
 
 def describe_group(group: GroupOverview) -> str:
     """Returns what the group is and does, in one or two sentences."""
-    head = _HEADS.get(group.kind, f"Group of the protocol type {group.protocol_type}")
     if group.kind == COMMITS_KIND:
         return (
-            f"{head}: {_describe_partitions(group)}. No member joined in the evidence; clients "
-            "that assign partitions themselves, or tools, commit so."
+            f"Committed offsets only: {_describe_partitions(group)}. No member joined in the "
+            "evidence; clients that assign partitions themselves, or tools, commit so."
         )
+    head = _HEADS.get(group.kind, f"Group of the protocol type {group.protocol_type}")
     if group.state == DEAD_STATE:
         head += ", deleted"
     elif not group.members:
@@ -185,52 +181,35 @@ def describe_group(group: GroupOverview) -> str:
     noun = "worker" if group.kind == CONNECT_KIND else "member"
     who = count_noun(number, noun)
     if not group.members:
-        who = f"its last {noun}" if number == 1 else f"its last {number:,} {noun}s"
-    return f"{head}: {who} {_describe_work(group)}"
+        who = f"its last {noun if number == 1 else f'{number:,} {noun}s'}"
+    what = ""
+    if group.kind != OTHER_KIND:
+        verb = _VERBS.get(group.kind, _READ)[not group.members]
+        if group.members and number == 1:
+            verb = verb.replace(verb.split()[0], f"{verb.split()[0]}s")
+        what = f" {verb} {_describe_work(group)}"
+    return f"{head}: {who}{what}.{_NOTES.get(group.kind, '')}"
 
 
 def _describe_work(group: GroupOverview) -> str:
-    now, alone = group.members > 0, len(group.last_members) == 1
     work = [word for member in group.last_members for word in member["assigned"]]
-    match group.kind:
-        case GroupType.SHARE:
-            verb = ("shares" if alone else "share") if now else "shared"
-            return (
-                f"{verb} the records of {_describe_partitions(group)}. Several members may read a "
-                "partition; a rebalance stops none of them, so there is no downtime."
-            )
-        case GroupType.STREAMS:
-            kinds = Counter(word.rpartition(" ")[2] for word in work)
-            extra = kinds.total() - kinds[ACTIVE_TASK]
-            tasks = count_noun(kinds[ACTIVE_TASK], "active task")
-            if extra:
-                tasks += f" and {count_noun(extra, 'standby or warm-up task')}"
-            return f"{_run(now=now, alone=alone)} {tasks} of {_describe_topics(group)}."
-        case "connect":
-            connectors = sum(word.startswith("connector ") for word in work)
-            tasks = count_noun(len(work) - connectors, "task")
-            verb = _run(now=now, alone=alone)
-            return (
-                f"{verb} {count_noun(connectors, 'connector')} and {tasks}. A sink connector "
-                "commits its offsets in a group of its own, connect-NAME."
-            )
-        case GroupType.CLASSIC | GroupType.CONSUMER:
-            verb = "reads" if now and alone else "read"
-            strategy = f" with {group.strategy}" if group.strategy else ""
-            return f"{verb} {_describe_partitions(group)}{strategy}."
-        case _:
-            return "joined; the journal does not tell in general what they share."
-
-
-def _run(*, now: bool, alone: bool) -> str:
-    return ("runs" if alone else "run") if now else "ran"
+    if group.kind == CONNECT_KIND:
+        connectors = sum(word.startswith("connector ") for word in work)
+        tasks = count_noun(len(work) - connectors, "task")
+        return f"{count_noun(connectors, 'connector')} and {tasks}"
+    if group.kind == GroupType.STREAMS:
+        active = sum(word.endswith(ACTIVE_TASK) for word in work)
+        copies = count_noun(len(work) - active, "standby or warm-up task")
+        more = f" and {copies}" if active < len(work) else ""
+        return f"{count_noun(active, 'active task')}{more} of {_describe_topics(group)}"
+    strategy = f" with {group.strategy}" if group.strategy else ""
+    return f"{_describe_partitions(group)}{strategy}"
 
 
 def _describe_partitions(group: GroupOverview) -> str:
-    topics = _describe_topics(group)
-    if group.partitions is None:
-        return f"no partition of {topics}" if group.topics else "no partition"
-    return f"{count_noun(group.partitions, 'partition')} of {topics}"
+    if not group.topics and not group.partitions:
+        return "no partition"
+    return f"{count_noun(group.partitions or 0, 'partition')} of {_describe_topics(group)}"
 
 
 def _describe_topics(group: GroupOverview) -> str:

@@ -79,8 +79,7 @@ class HealthSettings:
     #: Twice the default of ``max.poll.interval.ms``: a member may work that long on one poll.
     minimum_time: int = 10 * MINUTE
     intervals: int = 3
-    #: Half an hour: shorter peaks of the traffic are usual.
-    growth_time: int = 30 * MINUTE
+    growth_time: int = 30 * MINUTE  # half an hour: shorter peaks of the traffic are usual
     material_time: int = MINUTE
     stable_time: int = MINUTE
     rebalances_per_change: int = 2
@@ -95,18 +94,15 @@ class ThinnedCommits(NamedTuple):
     partition: Int64Array
     at: Int64Array
     offset: Int64Array
-    #: The time between the last two changes of the partition's offset up to this commit.
-    interval: Int64Array
-    #: Intervals before the changes that are left out: partition, interval (rounded) and number.
-    left_out: Int64Array
+    interval: Int64Array  # time between the last two changes of the offset so far
+    left_out: Int64Array  # left-out intervals: partition, interval (rounded), number
 
 
 class _Problem(NamedTuple):
     health: GroupHealth
     since: int
     until: int
-    #: None: the whole group.
-    topic: str | None
+    topic: str | None  # None: the whole group
     partition: int | None
     reason: str
     offset: int | None = None
@@ -114,21 +110,18 @@ class _Problem(NamedTuple):
 
 class _Wait(NamedTuple):
     number: int
-    #: When the first record arrived that had to wait.
-    since: int
+    since: int  # when the first record arrived that had to wait
     until: int
     moved_at: int
     offset: int
-    #: Records that arrived since then, and those that waited at the end.
-    arrived: int
+    arrived: int  # records that arrived since then, and those that waited at the end
     left: int
 
 
 class _Presence(NamedTuple):
     since: int
     until: int
-    #: Whether the group had members; None: it was deleted.
-    has_members: bool | None
+    has_members: bool | None  # whether the group had members; None: it was deleted
 
     @property
     def length(self) -> int:
@@ -139,18 +132,15 @@ class _Absence(NamedTuple):
     """A time without members in which partitions waited."""
 
     part: _Presence
-    #: When the first partition began to wait, and until when the last one waited.
-    since: int
+    since: int  # when the first partition began to wait, and until when the last one waited
     until: int
-    #: Records that waited at the start of the time without members, and at the end of the waiting.
-    lag_before: int
+    lag_before: int  # records that waited at the start without members, and at the end
     lag_after: int
 
 
 _SEVERITY = (GroupHealth.OK, GroupHealth.FALLING_BEHIND, GroupHealth.STUCK, GroupHealth.FAILING)
 _BEFORE_ALL = -(1 << 62)
-#: Each run reads the lag of all partitions.
-_MAX_SHORT_RUNS = 50
+_MAX_SHORT_RUNS = 50  # judged at most: each reads the lag of all partitions
 #: A rebalance of a share group stops no member, so many of them are no failure either.
 SHARE_REASON = "a share group commits no offsets to the journal"
 _UNKNOWN_LAG = "of log ends: it is unknown whether records wait"
@@ -167,8 +157,9 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
 ) -> GroupHealthStatus:
     """Returns a group's health at ``until`` and its worst; ``partitions`` number the commits."""
     settings = settings or HealthSettings()
-    if generations and generations[-1].kind is GroupType.SHARE:
-        return _unknown_health(group, SHARE_REASON)
+    is_share = bool(generations) and generations[-1].kind is GroupType.SHARE
+    if is_share:
+        generations = ()
     history = _History(partitions, commits, ends, generations, until, settings)
     waits = [*history.find_waiting_problems()]
     problems = [
@@ -178,7 +169,7 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
         *history.find_growing_lag(),
     ]
     order = sorted(problems, key=_compare_problems, reverse=True)
-    unknown = history.explain_unknown()
+    unknown = SHARE_REASON if is_share else history.explain_unknown()
     waiting = history.waiting_at(until)
     last_end = None if unknown else max((each.until for each in problems), default=None)
     calm = GroupHealth.UNKNOWN if unknown else GroupHealth.OK
@@ -205,24 +196,6 @@ def compute_health(  # noqa: PLR0913, PLR0917 - health needs evidence of all the
         worst_topic=worst_topic,
         worst_partition=worst_partition,
         worst_reason=worst_reason,
-    )
-
-
-def _unknown_health(group: str, reason: str) -> GroupHealthStatus:
-    return GroupHealthStatus(
-        group=group,
-        health=GroupHealth.UNKNOWN,
-        since=None,
-        topic=None,
-        partition=None,
-        lag=None,
-        reason=reason,
-        worst=GroupHealth.UNKNOWN,
-        worst_since=None,
-        worst_until=None,
-        worst_topic=None,
-        worst_partition=None,
-        worst_reason=reason,
     )
 
 
@@ -437,9 +410,7 @@ class _History:
     def _find_failing(
         self, waits: Mapping[_Presence, Sequence[tuple[int, int, int]]]
     ) -> Iterator[_Problem]:
-        """Returns absences of no scheduled job; ``waits``: from when to when which partitions
-        waited.
-        """
+        """Returns absences of no scheduled job; ``waits``: partitions that waited, since, until."""
         absences = []
         for part, waiting in sorted(waits.items()):
             number, begin, end = zip(*waiting, strict=True)
@@ -459,9 +430,7 @@ class _History:
             yield self._failing(absence.since, absence.until, f"{who} {time}; {records}")
 
     def _longest_pause(self, absences: Sequence[_Absence]) -> tuple[float, float]:
-        """Returns how long a scheduled job may be away (0: it is none), and its usual lag at its
-        return.
-        """
+        """Returns how long a scheduled job may be away (0: none), and its usual lag on return."""
         complete = [each for each in absences if each.part.until < self._until]
         lengths = sorted(each.part.length for each in complete)
         similar = [
@@ -653,8 +622,7 @@ def _weighted_medians(group: Int64Array, values: Int64Array, weight: Int64Array)
 def _find_instability(
     generations: Iterable[Generation], until: int, settings: HealthSettings
 ) -> Iterator[_Problem]:
-    #: Time, number of rebalances and members of each generation.
-    chain: list[tuple[int, int, frozenset[str]]] = []
+    chain: list[tuple[int, int, frozenset[str]]] = []  # time, rebalances and members of each
     before: Generation | None = None
     for generation in generations:
         if generation.change not in {GenerationChange.REBALANCED, GenerationChange.EMPTIED}:

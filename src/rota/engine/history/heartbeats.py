@@ -26,30 +26,24 @@ from rota.engine.history.facts import (
 from rota.engine.history.group_evidence import CLOCK_SLACK, GroupLog, MemberCommits
 from rota.engine.history.rebalances import EAGER_STRATEGIES
 
-#: The largest time by which a client's heartbeat is late, if the history does not show it.
-HEARTBEAT_DRIFT = 20
+HEARTBEAT_DRIFT = 20  # largest delay of a client's heartbeat, if the history has none
 #: Heartbeats count as evenly spread if the fastest member has sent this many more than the slowest.
 DRIFTED_HEARTBEATS = 3
 _SHARES = np.linspace(0, 1, 41)
 #: Least evidence for a heartbeat interval, and what an unusual one loses (logarithms of
 #: likelihoods); share of join phases that wait for a late member.
 MIN_FIT, UNUSUAL, LATE_SHARE = 4.0, 2.0, 0.1
-#: Intervals are set to multiples of this, or to a third of the session.
-HEARTBEAT_STEP = 500
-#: The longest interval that is tried, besides a third of the session.
-MAX_HEARTBEAT_INTERVAL = 60_000
-#: Heartbeats of more members are never spread evenly: so many count as independent.
-MAX_SPREAD = 30
+HEARTBEAT_STEP = 500  # intervals are set to multiples of this, or to a third of the session
+MAX_HEARTBEAT_INTERVAL = 60_000  # longest interval tried, besides a third of the session
+MAX_SPREAD = 30  # heartbeats of more members are never spread evenly: so many count as independent
 ENOUGH_JOINS = 500
 #: The number of heartbeats after which drift can be measured, and the usual delay of a request.
 ENOUGH_BEATS, USUAL_LATENESS = 4, 30
-#: Time for a request and its response, and for work between two heartbeats.
-HEARTBEAT_SLACK = 100
+HEARTBEAT_SLACK = 100  # time for a request and its response, and for work between two heartbeats
 #: The usual time from a member's revocation until it has joined, and the longest for callbacks.
 JOIN_TIME, MAX_JOIN_TIME = 8, 1_000
 MIN_REVOCATIONS, ENOUGH_REVOCATIONS = 2, 20
-#: A heartbeat interval is at most this share of the session timeout, as Kafka recommends.
-MAX_HEARTBEAT_SHARE = 1 / 3
+MAX_HEARTBEAT_SHARE = 1 / 3  # of the session: the longest heartbeat interval, as Kafka advises
 
 
 def joined_time(generation: Generation) -> int:
@@ -71,12 +65,9 @@ class HeartbeatWaits(NamedTuple):
     """The expected times until members learn of a rebalance, in milliseconds."""
 
     longest: int
-    #: From the moment at which a member learns of it until the last one does, on average.
-    mean_rest: int
-    #: In a longer join phase the members that revoked their partitions wait for later ones.
-    limit: int
-    #: A longer join phase waits for a late or a dead member.
-    longest_possible: int
+    mean_rest: int  # from when a member learns of it until the last one does, on average
+    limit: int  # in a longer join phase, members that revoked wait for later ones
+    longest_possible: int  # a longer join phase waits for a late or a dead member
 
     def mean_revoked_time(self, join_time: int) -> int:
         """Returns the mean time from a member's revocation until all members have joined."""
@@ -98,10 +89,8 @@ class Heartbeats:
     """
 
     interval: int = HEARTBEAT_INTERVAL
-    #: The history shows the interval, and so when heartbeats are due.
-    is_known: bool = False
-    #: The largest time by which one is late.
-    drift: int = HEARTBEAT_DRIFT
+    is_known: bool = False  # the history shows the interval, and so when heartbeats are due
+    drift: int = HEARTBEAT_DRIFT  # the largest time by which one is late
     session: int = DEFAULT_SESSION_TIMEOUT
     #: The time from a member's revocation until it has joined or left: its callbacks run in it.
     join_time: int = JOIN_TIME
@@ -112,9 +101,7 @@ class Heartbeats:
 
     @classmethod
     def from_joins(cls, joins: Sequence[JoinPhase], session: int) -> Heartbeats:
-        """Finds the interval that explains a history's join phases: they end at its multiples, and
-        none of them is longer.
-        """
+        """Finds the interval whose multiples end the join phases; none of them is longer."""
         usual = _usual_interval(session)
         usable = [one for one in joins if one.time < session and one.members][-ENOUGH_JOINS:]
         if not usable:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from rota.engine.history.facts import JournalRecord
 from rota.engine.model.consumer_group_entry import (
+    ClientRecord,
     ConsumerGroupMetadataEntry,
     ConsumerGroupMetadataTombstone,
     CurrentMemberAssignmentEntry,
@@ -33,47 +34,10 @@ from rota.engine.model.consumer_group_entry import (
     TargetAssignmentMetadataTombstone,
 )
 from rota.engine.model.journal_entry import GroupMetadataEntry, GroupMetadataTombstone, JournalEntry
-from rota.engine.model.share_streams_entry import (
-    GroupRecordTombstone,
-    MemberRecordTombstone,
-    ShareCurrentMemberAssignmentEntry,
-    ShareGroupMetadataEntry,
-    ShareGroupMetadataTombstone,
-    ShareMemberMetadataEntry,
-    SharePartitionMetadataEntry,
-    ShareTargetAssignmentMetadataEntry,
-    StreamsCurrentMemberAssignmentEntry,
-    StreamsGroupMetadataEntry,
-    StreamsGroupMetadataTombstone,
-    StreamsMemberMetadataEntry,
-    StreamsPartitionMetadataEntry,
-    StreamsTargetAssignmentMetadataEntry,
-    StreamsTopologyEntry,
-)
+from rota.engine.model.share_streams_entry import StreamsTopologyEntry
 
-#: Entries of the same meaning in consumer, share and streams groups.
-_MEMBERS = MemberMetadataEntry | ShareMemberMetadataEntry | StreamsMemberMetadataEntry
-_EPOCHS = ConsumerGroupMetadataEntry | ShareGroupMetadataEntry | StreamsGroupMetadataEntry
-_TARGETS = (
-    TargetAssignmentMetadataEntry
-    | ShareTargetAssignmentMetadataEntry
-    | StreamsTargetAssignmentMetadataEntry
-)
-_CURRENT = (
-    CurrentMemberAssignmentEntry
-    | ShareCurrentMemberAssignmentEntry
-    | StreamsCurrentMemberAssignmentEntry
-)
-_GROUP_TOMBSTONES = (
-    ConsumerGroupMetadataTombstone | ShareGroupMetadataTombstone | StreamsGroupMetadataTombstone
-)
-#: What the members read; without these entries a batch is the same in all versions of Kafka.
-_TOPICS = (
-    PartitionMetadataEntry
-    | SharePartitionMetadataEntry
-    | StreamsPartitionMetadataEntry
-    | StreamsTopologyEntry
-)
+#: Entries about topics, which a change of the members may have or not.
+_TOPICS = PartitionMetadataEntry | StreamsTopologyEntry
 
 
 def is_new_group(entry: GroupMetadataEntry) -> bool:
@@ -81,20 +45,16 @@ def is_new_group(entry: GroupMetadataEntry) -> bool:
     return not entry.generation and not entry.members and entry.protocol is None
 
 
-#: Of a new group; 1 before Kafka 4.1.
-FIRST_EPOCH = 2
+FIRST_EPOCH = 2  # of a new group; 1 before Kafka 4.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalWindow:
     """The part of the journal that has all of a group's records."""
 
-    #: The state before this record and all changes from it on are known.
-    offset: int
-    #: The record's time.
-    at: int
-    #: The group's first record is present.
-    is_whole: bool
+    offset: int  # the state before this record and all changes from it on are known
+    at: int  # the record's time
+    is_whole: bool  # the group's first record is present
 
 
 def find_window(records: Sequence[JournalRecord]) -> JournalWindow | None:
@@ -128,15 +88,17 @@ def _find_second_change(records: Sequence[JournalRecord], start: int) -> int:
     """
     epoch = target = None
     for position in range(start, len(records)):
-        entry = records[position].entry
-        if isinstance(entry, _EPOCHS):
-            if epoch is not None and epoch == target:
+        match records[position].entry:
+            case ConsumerGroupMetadataEntry(epoch=number):
+                if epoch is not None and epoch == target:
+                    return _find_batch_start(records, start, position)
+                epoch = number
+            case TargetAssignmentMetadataEntry(epoch=number):
+                target = number
+            case ConsumerGroupMetadataTombstone():
                 return _find_batch_start(records, start, position)
-            epoch = entry.epoch
-        elif isinstance(entry, _TARGETS):
-            target = entry.epoch
-        elif isinstance(entry, _GROUP_TOMBSTONES):
-            return _find_batch_start(records, start, position)
+            case _:
+                pass
     return len(records)
 
 
@@ -152,8 +114,6 @@ def _carries_state(record: JournalRecord) -> bool:
         | CurrentMemberAssignmentTombstone
         | RegularExpressionTombstone
         | PartitionMetadataTombstone
-        | GroupRecordTombstone
-        | MemberRecordTombstone
         | _TOPICS,
     )
 
@@ -164,22 +124,28 @@ def _is_group_creation(records: Sequence[JournalRecord], start: int) -> bool:
     for position in range(start, len(records)):
         entry = records[position].entry
         following = next_entry_in_batch(records, position)
-        if isinstance(entry, _MEMBERS):
-            if not isinstance(following, _CURRENT):
-                is_epoch = isinstance(following, _EPOCHS) and following.epoch <= FIRST_EPOCH
-                return is_epoch and not waiting
-            if following.epoch >= FIRST_EPOCH or not getattr(entry, "regex", None):
+        match entry:
+            case MemberMetadataEntry() if isinstance(following, CurrentMemberAssignmentEntry):
+                if following.epoch >= FIRST_EPOCH or not entry.regex:
+                    return False
+                waiting += 1
+            case ClientRecord():
+                if waiting or not isinstance(following, ConsumerGroupMetadataEntry):
+                    return False
+                return following.epoch <= FIRST_EPOCH
+            case ConsumerGroupMetadataEntry():
+                return waiting > 0 and entry.epoch <= FIRST_EPOCH
+            case (
+                CurrentMemberAssignmentEntry() | RegularExpressionEntry() | PartitionMetadataEntry()
+            ) if waiting:
+                pass
+            case _:
                 return False
-            waiting += 1
-        elif isinstance(entry, _EPOCHS):
-            return waiting > 0 and entry.epoch <= FIRST_EPOCH
-        elif not (waiting and isinstance(entry, _CURRENT | RegularExpressionEntry | _TOPICS)):
-            return False
     return waiting > 0
 
 
 def next_entry_in_batch(records: Sequence[JournalRecord], position: int) -> JournalEntry | None:
-    """The next entry if it is in the same batch, behind topics (which Kafka before 4.1 wrote)."""
+    """The next entry if it is in the same batch, behind entries about topics."""
     for following in range(position + 1, len(records)):
         if records[following].offset != records[following - 1].offset + 1:
             break
@@ -190,7 +156,12 @@ def next_entry_in_batch(records: Sequence[JournalRecord], position: int) -> Jour
 
 def _find_batch_start(records: Sequence[JournalRecord], start: int, position: int) -> int:
     """Returns the position of the first record of the batch that ends in this epoch."""
-    ending = _EPOCHS | _TARGETS | GroupMetadataEntry | GroupMetadataTombstone
+    ending = (
+        ConsumerGroupMetadataEntry
+        | TargetAssignmentMetadataEntry
+        | GroupMetadataEntry
+        | GroupMetadataTombstone
+    )
     for place in range(position, start, -1):
         earlier = records[place - 1]
         if earlier.offset != records[place].offset - 1 or isinstance(earlier.entry, ending):

@@ -23,11 +23,9 @@ import numpy.typing as npt
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
-#: Time for which the last sample of an end offset is valid, in milliseconds.
-MAX_SAMPLE_AGE = 60_000
+MAX_SAMPLE_AGE = 60_000  # time for which the last sample of an end offset is valid, in milliseconds
 _NO_CEILING = np.iinfo(np.int64).max
-#: Products beyond this do not fit into 64 bits.
-_MAX_EXACT_PRODUCT = float(1 << 62)
+_MAX_EXACT_PRODUCT = float(1 << 62)  # products beyond this do not fit into 64 bits
 
 
 class PartitionTimeIndex:
@@ -54,8 +52,7 @@ class PartitionTimeIndex:
 
 class KnownEndOffsets(NamedTuple):
     end: Int64Array
-    #: Upper bound of the end: the end offset of the next sample.
-    ceiling: Int64Array
+    ceiling: Int64Array  # upper bound of the end: the end offset of the next sample
     sample: Int64Array
     known: BoolArray
 
@@ -68,9 +65,8 @@ class EndOffsets:
     beginning: Int64Array
     run: Int64Array
     index: PartitionTimeIndex
-    levels: Int64Array
-    #: Run and end of each sample as one ascending search key.
-    search_key: Int64Array
+    levels: Int64Array  # all different ends, ascending
+    search_key: Int64Array  # run and end of each sample as one ascending search key
 
     @classmethod
     def from_samples(
@@ -213,8 +209,7 @@ class CommitLags(NamedTuple):
     row: Int64Array
     end: Int64Array
     lag: Int64Array
-    #: NaN if unknown.
-    seconds: Float64Array
+    seconds: Float64Array  # naN if unknown
 
 
 def compute_lags(

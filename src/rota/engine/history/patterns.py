@@ -57,32 +57,23 @@ from rota.engine.history.restarts import (
 from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import shorten_middle
 
-#: Repeated events belong together up to this distance, which is less than a night.
-MAX_REPEAT_GAP = 6 * 60 * MINUTE
+MAX_REPEAT_GAP = 6 * 60 * MINUTE  # repeated events this near belong together; less than a night
 #: Crashes are in a row up to this distance: the broker's longest session timeout, and more than
 #: the longest pause before Kubernetes restarts a container that crashes again and again (5 min).
 MAX_CRASH_GAP = 30 * MINUTE
-#: One crash or slow poll may be an accident.
-MIN_FAILURES = 2
-#: Two restarts of a process may be a deploy and its correction.
-MIN_REJOINS = 3
-#: Up to three rises may be manual tests, or a mistake and its correction.
-MIN_OSCILLATIONS = 4
+MIN_FAILURES = 2  # one crash or slow poll may be an accident
+MIN_REJOINS = 3  # two restarts of a process may be a deploy and its correction
+MIN_OSCILLATIONS = 4  # up to three rises may be manual tests, or a mistake and its correction
 #: Largest coefficient of variation of the gaps of a regular rhythm. Gaps between independent events
 #: have 1; five of them are below 0.25 by chance in 0.5 % of all cases.
 MAX_RHYTHM_VARIATION = 0.25
-#: Four gaps are below it in 2 % of all cases.
-MIN_RHYTHM_GAPS = 5
-#: Share of the evidence that has to agree. Some cases may be exceptions: a crash, an old host name.
-MOST = 3 / 4
-#: A join phase is long above this: a heartbeat interval and a poll.
-MIN_LATE_JOIN = 5_000
+MIN_RHYTHM_GAPS = 5  # four gaps are below it in 2 % of all cases
+MOST = 3 / 4  # of the evidence has to agree: there are exceptions, as a crash
+MIN_LATE_JOIN = 5_000  # a join phase is long above this: a heartbeat interval and a poll
 #: ... and above this multiple of the group's usual join phase, as heartbeat intervals differ.
 LATE_JOIN_FACTOR = 3
-#: Fewer measured join phases do not show what is usual; the session limits it then.
-MIN_USUAL_JOINS = 3
-#: Longest time from the commit that a consumer makes before it joins to the end of the join phase.
-MAX_JOIN_DELAY = 1_000
+MIN_USUAL_JOINS = 3  # with fewer measured join phases, the session is the limit
+MAX_JOIN_DELAY = 1_000  # most time from the commit before a join to the end of the join phase
 #: Number of members that a text names, and the longest name.
 MAX_NAMES, MAX_NAME_LENGTH = 3, 48
 
@@ -135,9 +126,7 @@ _ORDER = (
 
 
 def _put_failures_before_lag(found: Sequence[Pattern]) -> list[Pattern]:
-    """Returns the patterns; lag that grew mostly while members failed is their consequence: it
-    comes after them, and has no repair of its own.
-    """
+    """Puts lag that grew mostly while members failed after the failures, without its own repair."""
     failures = [one for one in found if one.pattern in _FAILURE_PATTERNS]
     caused = [
         one
@@ -547,8 +536,7 @@ class _Rise:
 
     low: int
     high: int
-    #: How long the group had ``low`` members before; None: unknown.
-    low_time: int | None
+    low_time: int | None  # how long the group had ``low`` members before; None: unknown
     growing: list[_Step]
     shrinking: list[_Step] = field(default_factory=list)
 
@@ -571,8 +559,7 @@ class _Rise:
 
 def _find_rises(steps: Sequence[_Step]) -> Iterator[_Rise]:
     """Yields every rise after which the group came back to its size by leaves, no deploys."""
-    #: Rises that have not ended, each higher than the one before.
-    rises: list[_Rise] = []
+    rises: list[_Rise] = []  # rises that have not ended, each higher than the one before
     last: _Step | None = None
     for step in steps:
         size, new_size = len(step.before), len(step.after)
@@ -679,8 +666,7 @@ def _leave_last_joined(rises: Sequence[_Rise], *, same_rise: bool) -> bool:
 class _Deploy:
     at: int
     until: int
-    #: The static ids, or member ids, of the replaced members.
-    members: set[str]
+    members: set[str]  # the static ids, or member ids, of the replaced members
     is_without_rebalance: bool
 
     def is_same(self, following: _Deploy) -> bool:
@@ -739,8 +725,7 @@ def _has_new_processes(steps: Sequence[_Step], named: Sequence[_Step]) -> bool:
 
 def _find_static_deploys(generations: Iterable[Generation]) -> Iterator[_Deploy]:
     """Finds runs (as in ``restarts``) of static members that return without a rebalance."""
-    #: Each run, and the number of members when it began.
-    runs: list[tuple[_Deploy, int]] = []
+    runs: list[tuple[_Deploy, int]] = []  # each run, and the number of members when it began
     for before, one in pairwise(generations):
         returned = _returned_static(before, one)
         run = runs[-1][0] if runs else None
@@ -777,7 +762,6 @@ def _in_brackets(text: str) -> str:
 
 
 def _format_about(milliseconds: int) -> str:
-    """Formats a length of time in seconds, or from two minutes on in minutes."""
     if milliseconds < 2 * MINUTE:
         return f"{max(round(milliseconds / 1_000), 1)} s"
     return format_rounded_duration(round(milliseconds / MINUTE) * MINUTE)

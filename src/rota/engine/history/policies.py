@@ -32,10 +32,8 @@ from rota.engine.history.restarts import MemberRestart
 from rota.engine.model.request import CONSUMER_PROTOCOL_TYPE
 
 SESSION_TIMEOUT_CHOICES = (45_000, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, MAX_SESSION_TIMEOUT)
-#: The broker's default of ``group.consumer.min.session.timeout.ms``.
-MIN_CONSUMER_SESSION_TIMEOUT = 45_000
-#: The share of restarts that a session timeout should cover.
-COVERED_RESTART_SHARE = 0.9
+MIN_CONSUMER_SESSION_TIMEOUT = 45_000  # the default of ``group.consumer.min.session.timeout.ms``
+COVERED_RESTART_SHARE = 0.9  # the share of restarts that a session timeout should cover
 CONSUMER_LABEL_PREFIX = "KIP-848 "
 #: Java's solver, Rota's own, and an unknown one.
 KAFKA_SOLVER, EXACT_SOLVER, OTHER_SOLVER = "kafka", "exact", "other"
@@ -44,8 +42,7 @@ KAFKA_SOLVER, EXACT_SOLVER, OTHER_SOLVER = "kafka", "exact", "other"
 class PolicyProtocol(enum.StrEnum):
     EAGER = "eager"
     COOPERATIVE = "cooperative"
-    #: KIP-848: the broker assigns, and members move one by one.
-    CONSUMER = "consumer"
+    CONSUMER = "consumer"  # KIP-848: the broker assigns, and members move one by one
 
 
 class MembershipType(enum.StrEnum):
@@ -61,12 +58,9 @@ class GroupPolicy:
     strategy: str
     protocol: PolicyProtocol = PolicyProtocol.EAGER
     membership: MembershipType = MembershipType.DYNAMIC
-    #: In milliseconds, for static members only. None: the broker's.
-    session_timeout: int | None = None
-    #: Of a sticky strategy; a used policy can also have ``other``, an unknown one.
-    solver: str = KAFKA_SOLVER
-    #: The ``package.module:Class`` or entry point of a custom strategy.
-    assignor: str | None = None
+    session_timeout: int | None = None  # of static members; None: the broker's
+    solver: str = KAFKA_SOLVER  # of a sticky strategy; ``other``: an unknown one
+    assignor: str | None = None  # the ``package.module:Class`` or entry point of a custom strategy
 
     @property
     def label(self) -> str:

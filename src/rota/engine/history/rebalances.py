@@ -51,8 +51,7 @@ from rota.engine.model.topic import IntArray
 
 #: Strategies whose members give everything up before they join.
 EAGER_STRATEGIES = frozenset({"range", "roundrobin", "sticky"})
-#: The number of a new classic group's first generation.
-FIRST_GENERATION = 1
+FIRST_GENERATION = 1  # the number of a new classic group's first generation
 
 
 def find_rebalances(generations: Iterable[Generation]) -> list[Rebalance]:
@@ -185,8 +184,7 @@ def _requested_topics(generation: Generation) -> frozenset[str]:
     return frozenset().union(*{member.topics for member in generation.members})
 
 
-#: Strategies that ignore owned partitions.
-STATELESS_STRATEGIES = frozenset(("range", "roundrobin"))
+STATELESS_STRATEGIES = frozenset(("range", "roundrobin"))  # strategies that ignore owned partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,22 +195,18 @@ class GenerationDiff:
     left: tuple[GenerationMember, ...]
     returned_static: tuple[GenerationMember, ...]
     resubscribed: tuple[GenerationMember, ...]
-    #: Topics that no member subscribed to or owned before.
-    new_topics: tuple[str, ...]
+    new_topics: tuple[str, ...]  # topics that no member subscribed to or owned before
     #: Topics, subscribed before and after, with partitions that were not assigned before; in a
     #: streams group subtopologies with new active tasks.
     grown: tuple[str, ...]
     shrunk: tuple[str, ...]
-    #: A member had owned a newly assigned partition, so that partition may not be new.
-    was_owned_before: bool
+    was_owned_before: bool  # a newly assigned partition had an owner: it may not be new
     #: Members of both generations that had lost the generation before or their partitions in it, so
     #: they joined for their own reason. Not all clients report them.
     lost_members: tuple[GenerationMember, ...]
-    #: Partitions were revoked and not assigned, so another cooperative round had to follow.
-    is_round_due: bool
+    is_round_due: bool  # revoked partitions were not assigned: another round had to follow
     strategy_changed: bool
-    #: Connect: the workers run other connectors or tasks.
-    work_changed: bool
+    work_changed: bool  # connect: the workers run other connectors or tasks
     readable: bool
 
     @property

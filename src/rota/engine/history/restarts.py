@@ -36,16 +36,13 @@ from rota.engine.history.facts import (
 )
 from rota.engine.history.rebalances import diff_generations
 
-#: A member that is matched only by order must join within this time after the other one left.
-MAX_DEPLOY_GAP = 5 * MINUTE
-#: Client ids that begin with the same characters belong to one application.
-NAME_BEGIN = 2
+MAX_DEPLOY_GAP = 5 * MINUTE  # a member matched only by order joins within this time
+NAME_BEGIN = 2  # client ids that begin with the same characters belong to one application
 
 
 class MembershipEvent(NamedTuple):
     generation: Generation
-    #: None: no rebalance; a static member returned, or this is the first sample.
-    rebalance: Rebalance | None
+    rebalance: Rebalance | None  # None: a static member returned, or a first sample
     times: EventTimes | None = None
 
 
@@ -73,8 +70,7 @@ class MemberRestart:
     new_member_id: str
     gone_at: int
     back_at: int
-    #: Matched by name; otherwise it is part of a rolling deploy.
-    is_matched_by_name: bool
+    is_matched_by_name: bool  # matched by name; otherwise it is part of a rolling deploy
 
     @property
     def downtime(self) -> int:
@@ -236,8 +232,7 @@ def _keep_rolling_restarts(pairs: Sequence[MemberRestart]) -> list[MemberRestart
     return [restart for run in runs if len(run) > 1 for restart in run]
 
 
-#: The longest time between two rebalances of a rollout.
-MAX_ROLLOUT_GAP = 10 * 60_000
+MAX_ROLLOUT_GAP = 10 * 60_000  # the longest time between two rebalances of a rollout
 MIN_REPLACEMENTS = 3
 ENOUGH_REPLACEMENTS = 10
 MIN_ROLLOUT_GROUP = 2
@@ -246,9 +241,7 @@ MIN_ROLLOUT_GROUP = 2
 def find_rollouts(
     rebalances: Sequence[Rebalance], explanations: Sequence[Explanation] | None = None
 ) -> list[str | None]:
-    """Returns each rebalance's rollout, named by its first and last generation, or None.
-    ``explanations`` has one for each rebalance.
-    """
+    """Returns each rebalance's rollout, by first and last generation; None if it has none."""
     runs = [_RolloutRun()]
     for number, rebalance in enumerate(rebalances):
         last = runs[-1].last

@@ -8,13 +8,12 @@ least one rebalance, and one is reported. The same holds for two equal samples i
 rebalancing in between, or if a member joined again with other data. Other rebalances are missed.
 
 DescribeGroups does not return generation numbers, so the numbers here count the observed changes.
-For consumer groups it returns the epoch, which also shows the number of missed changes.
+Of consumer groups the epoch is known, which also shows the number of missed changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -45,40 +44,32 @@ from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 class GroupSample:
     group: str
     at: int
-    #: When the group was last polled before this change; None: never.
-    not_before: int | None = None
+    not_before: int | None = None  # when the group was last polled before this change; None: never
     kind: GroupType
     state: str
     protocol_type: str = ""
     strategy: str | None = None
-    #: Of a consumer group.
-    epoch: int | None = None
-    #: Sorted by id. In a consumer group, ``assigned`` is a member's target.
-    members: tuple[GenerationMember, ...] = ()
+    epoch: int | None = None  # of a consumer group
+    members: tuple[GenerationMember, ...] = ()  # by id; ``assigned``: its target (KIP-848)
 
 
 class SampledCommit(NamedTuple):
     group: str
     partition: TopicPartition
-    #: None: the offset was deleted.
-    committed: OffsetAndMetadata | None
+    committed: OffsetAndMetadata | None  # None: the offset was deleted
     at: int
-    #: None: this is the first poll of the group.
-    not_before: int | None
+    not_before: int | None  # None: this is the first poll of the group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GroupPoll:
     started_at: int
-    at: int
-    #: Described groups; their times are not used.
-    groups: Mapping[str, GroupSample]
+    at: int = 0  # when the last response had arrived
+    groups: dict[str, GroupSample] = field(default_factory=dict)  # without their times
     #: All committed offsets of the groups that could be polled.
-    offsets: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
-    #: Groups that may exist but could not be polled.
-    unanswered: AbstractSet[str] = frozenset()
-    #: Every broker has listed its groups: other groups were deleted.
-    complete: bool = True
+    offsets: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
+    unanswered: set[str] = field(default_factory=set)  # exist, or may, but were not polled
+    complete: bool = True  # every broker has listed its groups: other groups were deleted
 
 
 class SampleChanges(NamedTuple):

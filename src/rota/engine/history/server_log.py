@@ -244,8 +244,7 @@ _MEMBER_PATTERNS: tuple[tuple[str, str], ...] = (
     ("noted", r".*"),
 )
 
-#: Length of the part of a message that selects its possible patterns.
-_PREFIX_LENGTH = 6
+_PREFIX_LENGTH = 6  # length of the part of a message that selects its possible patterns
 
 
 def _patterns_by_prefix() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
@@ -321,10 +320,8 @@ def _make_log_line(at: int, what: str, fields: dict[str, str | None], text: str)
 
 
 DAY = 24 * 60 * 60_000
-#: The end of the year 9999; a larger number is not a time.
-MAX_LOG_TIME = 253_402_300_799_999
-#: Longer lines are skipped: they are not from a coordinator.
-MAX_LINE_LENGTH = 1 << 15
+MAX_LOG_TIME = 253_402_300_799_999  # the end of the year 9999; a larger number is not a time
+MAX_LINE_LENGTH = 1 << 15  # longer lines are skipped: they are not from a coordinator
 
 
 class SkippedLine(enum.StrEnum):

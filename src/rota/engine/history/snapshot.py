@@ -236,8 +236,7 @@ class GroupSnapshot:
 @dataclass(frozen=True, slots=True)
 class SnapshotPlacement:
     positions: IntArray
-    #: Owners as numbers of the index.
-    owners: IntArray
+    owners: IntArray  # owners as numbers of the index
     idle: int
     most: int
     least: int

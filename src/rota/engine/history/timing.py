@@ -1,7 +1,6 @@
 """How long a rebalance is expected to take, and the downtime that it is expected to cause.
 
-:class:`GroupTiming` has the times of a group's protocol, from its own history where it shows them.
-What-if (``whatif.py``) and ``rota plan`` use the same functions:
+What-if (``whatif.py``) and ``rota plan`` use the same functions of :class:`GroupTiming`:
 
 - Members learn of a rebalance from their next heartbeat. Heartbeats begin anew with each rebalance,
   so they are nearly simultaneous at first and drift apart with each interval.
@@ -27,23 +26,17 @@ from rota.engine.history.heartbeats import HEARTBEAT_STEP, Heartbeats
 from rota.engine.history.policies import PolicyProtocol
 from rota.engine.history.restarts import MembershipEvent
 
-#: The time from the end of the join phase until the members have their assignment, if unknown.
-DEFAULT_SYNC_TIME = 20
-#: The time from the coordinator's response to the member's action.
-RESPONSE_TIME = 5
-#: ``group.initial.rebalance.delay.ms``, for a group without members.
-INITIAL_REBALANCE_DELAY = 3_000
-#: Longer join phases wait for a late member.
-MAX_USUAL_JOIN_TIME = 10_000
-
-
-#: Kafka's defaults of ``group.consumer.heartbeat.interval.ms``, ``session.timeout.ms`` and, from
-#: Kafka 4.3, ``assignment.interval.ms``.
+DEFAULT_SYNC_TIME = 20  # from the end of the join phase to the assignments, if unknown
+RESPONSE_TIME = 5  # the time from the coordinator's response to the member's action
+INITIAL_REBALANCE_DELAY = 3_000  # ``group.initial.rebalance.delay.ms``, for a group without members
+MAX_USUAL_JOIN_TIME = 10_000  # longer join phases wait for a late member
+#: Kafka's defaults of ``group.consumer.heartbeat.interval.ms``,
+#: ``group.consumer.session.timeout.ms`` and, from Kafka 4.3,
+#: ``group.consumer.assignment.interval.ms``.
 CONSUMER_HEARTBEAT_INTERVAL = 5_000
 CONSUMER_SESSION_TIMEOUT = 45_000
 ASSIGNMENT_INTERVAL = 1_000
-#: A time without a rebalance after which heartbeats are spread over the whole interval.
-LONG_STABLE = 3_600_000
+LONG_STABLE = 3_600_000  # after so long, heartbeats are spread over the whole interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +79,7 @@ class GroupTiming:
 
     @property
     def absent_time(self) -> int:
-        """The time from the end of a member that does not leave until its session ends: the broker
-        counts from its last heartbeat.
-        """
+        """From a silent member's end to that of its session, which began at its last heartbeat."""
         return self.session_timeout - self.heartbeats.interval // 2
 
     def revoked_time(
@@ -99,9 +90,7 @@ class GroupTiming:
         since_last: int = LONG_STABLE,
         sync_time: int | None = None,
     ) -> int:
-        """Returns how long a revoked partition waits, if its owner stays; ``members`` learn by a
-        heartbeat.
-        """
+        """Returns how long a revoked partition waits; ``members``: those that hear by heartbeat."""
         match protocol:
             case PolicyProtocol.CONSUMER:
                 return CONSUMER_HEARTBEAT_INTERVAL // 2

@@ -36,8 +36,7 @@ from rota.engine.history.lag import (
     compute_lags,
 )
 
-#: The offset of a deletion.
-DELETED_OFFSET = -1
+DELETED_OFFSET = -1  # the offset of a deletion
 _VERDICTS = (LagVerdict.OK, LagVerdict.WARN, LagVerdict.STALL, LagVerdict.STOP, LagVerdict.REWIND)
 _OK, _WARN, _STALL, _STOP, _REWIND = range(len(_VERDICTS))
 _MILD_VERDICTS = (LagVerdict.OK, LagVerdict.WARN)
@@ -48,8 +47,7 @@ class BurrowSettings:
     """Burrow's settings and their defaults; times in milliseconds."""
 
     intervals: int = 10
-    #: A partition with a smaller share of its window is OK.
-    minimum_complete: float = 0.0
+    minimum_complete: float = 0.0  # a partition with a smaller share of its window is OK
     allowed_lag: int = 0
     recent: int = 100_000
     distance: int = 1_000
@@ -64,10 +62,8 @@ class LagStatus:
     partition: int | None = None
     at: int
     verdict: LagVerdict
-    #: For a group: the sum of its partitions.
-    lag: int
-    #: Share of the window that has commits; for a group: share of partitions with a full window.
-    complete: float
+    lag: int  # for a group: the sum of its partitions
+    complete: float  # share of the window with commits; group: of partitions with a full one
 
 
 class GroupCommits(NamedTuple):
@@ -75,15 +71,13 @@ class GroupCommits(NamedTuple):
 
     partition: Int64Array
     at: Int64Array
-    #: :data:`DELETED_OFFSET` where the offset was deleted.
-    offset: Int64Array
+    offset: Int64Array  # :data:`DELETED_OFFSET` where the offset was deleted
 
 
 class CommitWindow(NamedTuple):
     """The last commits of partitions before a time: one row each, oldest first."""
 
-    #: False in the first columns of a window that has fewer commits.
-    has_commit: BoolArray
+    has_commit: BoolArray  # False in the first columns of a window that has fewer commits
     at: Int64Array
     offset: Int64Array
     lag: Float64Array

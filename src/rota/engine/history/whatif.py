@@ -71,6 +71,7 @@ from rota.engine.history.timing import (
 )
 from rota.engine.history.whatif_membership import ProcessEvent, ProcessEventType
 from rota.engine.history.whatif_replay import (
+    END_OF_TIME,
     NO_DOWNTIME,
     NO_MOVES,
     DowntimeCost,
@@ -199,12 +200,9 @@ class UsedStrategies:
 
 @dataclass(frozen=True, slots=True)
 class PolicyReproduction:
-    """The policies that were used, and the costs of the replayed rebalances."""
-
     used: tuple[GroupPolicy, ...]
     costs: tuple[RebalanceCost, ...]
-    #: Every replayed rebalance equals the real one; otherwise the costs are those of the journal.
-    exact: bool
+    exact: bool  # all replayed rebalances equal the real ones; else: the journal's costs
 
 
 def reproduce_rebalances(
@@ -432,9 +430,7 @@ class HistoryReplay:
         ]
 
     def _is_same(self, choice: GroupPolicy) -> bool:
-        """Returns whether the policy's protocol and membership were used, so its rebalances are the
-        same.
-        """
+        """Returns whether a policy has the used protocol and membership, so the same rebalances."""
         return self._memberships == {(choice.membership, choice.session_timeout)} and (
             choice.protocol is PolicyProtocol.CONSUMER or choice.protocol in self._protocols
         )
@@ -449,9 +445,6 @@ class HistoryReplay:
         if policy.membership is MembershipType.STATIC and policy.session_timeout is None:
             return None
         return self._sum_downtime(self._replay_processes(policy))
-
-    def _counts(self, at: int) -> bool:
-        return self._since is None or at >= self._since
 
     def owners_under(self, choice: GroupPolicy) -> tuple[HistoryIndex, list[tuple[int, IntArray]]]:
         """Returns the owners under a policy from each time on, as numbers of the index."""
@@ -533,7 +526,8 @@ class HistoryReplay:
         return list(replay.run(reading.events))
 
     def _sum_downtime(self, outcomes: Iterable[PolicyOutcome]) -> int:
-        return sum(outcome.cost.downtime for outcome in outcomes if self._counts(outcome.at))
+        since = -END_OF_TIME if self._since is None else self._since
+        return sum(outcome.cost.downtime for outcome in outcomes if outcome.at >= since)
 
     @cached_property
     def _readings(self) -> list[_Reading]:
@@ -648,51 +642,37 @@ def _actual_rows(
         times[end] += piece.until - piece.since
         if piece.delayed_records is not None:
             delayed[end] += piece.delayed_records
+    #: Generation, time, costs (None: no rebalance), downtime and delayed records.
+    rows: list[tuple[Generation, int, RebalanceCost | None, int, int]] = []
     for rebalance, cost in zip(rebalances, reproduction.costs, strict=True):
         after = rebalance.after
         key = after.incarnation, after.generation
-        yield WhatIf(
-            group=after.group,
-            incarnation=after.incarnation,
-            to_generation=after.generation,
-            at=after.at,
-            policy=label,
-            actual=True,
-            happens=True,
-            happens_at=after.at,
-            downtime_ms=times[key],
-            delayed_records=delayed[key] if downtime.arrival_rates else None,
-            moved=cost.moved,
-            moves_needed=cost.moves_needed,
-            revoked=cost.revoked,
-            idle_members=cost.idle_members,
-            spread=cost.most - cost.least,
-        )
+        rows.append((after, after.at, cost, times[key], delayed[key]))
     replaced = (one for one in generations if one.change is GenerationChange.REPLACED)
-    others = [
-        (one, one.at, times.pop(one.at), delayed[one.at]) for one in replaced if times[one.at]
+    rows += [
+        (one, one.at, None, times.pop(one.at), delayed[one.at]) for one in replaced if times[one.at]
     ]
     if times[None]:
         last = generations[-1]
         at = max(last.at, rebalances[-1].after.at) + 1
-        others.append((last, at, times[None], delayed[None]))
-    for one, at, time, records in others:
+        rows.append((last, at, None, times[None], delayed[None]))
+    for generation, at, found, time, records in rows:
         yield WhatIf(
-            group=one.group,
-            incarnation=one.incarnation,
-            to_generation=one.generation,
+            group=generation.group,
+            incarnation=generation.incarnation,
+            to_generation=generation.generation,
             at=at,
             policy=label,
             actual=True,
-            happens=False,
-            happens_at=None,
+            happens=found is not None,
+            happens_at=None if found is None else at,
             downtime_ms=time,
             delayed_records=records if downtime.arrival_rates else None,
-            moved=0,
-            moves_needed=0,
-            revoked=0,
-            idle_members=0,
-            spread=0,
+            moved=0 if found is None else found.moved,
+            moves_needed=0 if found is None else found.moves_needed,
+            revoked=0 if found is None else found.revoked,
+            idle_members=0 if found is None else found.idle_members,
+            spread=0 if found is None else found.most - found.least,
         )
 
 
@@ -724,10 +704,9 @@ def list_advised_ownership(
     downtime: GroupDowntime,
     topic_ids: Mapping[str, bytes] | None = None,
 ) -> list[AdvisedOwnership]:
-    """Returns the rows of gold/advised, by partition and time; none if no change is advised.
-
-    Times are ``happens_at`` in gold/whatif. A partition that moves in a cooperative rebalance
-    changes its owner at once, as the times of the rounds are unknown.
+    """Returns the rows of gold/advised, by partition and time; none if no change is advised. Times
+    are ``happens_at`` in gold/whatif. A partition that moves in a cooperative rebalance changes its
+    owner at once, as the times of the rounds are unknown.
     """
     if policy is None:
         return []
@@ -736,9 +715,8 @@ def list_advised_ownership(
     layout = index.layout
     owners: IntArray = np.full(layout.size, UNASSIGNED, dtype=np.int32)
     since = np.zeros(layout.size, dtype=np.int64)
-    #: Partition position, owner, since, until.
-    spans: list[tuple[int, int, int, int | None]] = []
-    now = -(1 << 62)
+    spans: list[tuple[int, int, int, int | None]] = []  # partition position, owner, since, until
+    now = -END_OF_TIME
     for at, new in changes:
         now = max(now, at)  # a timestamp may go back
         changed = np.flatnonzero(owners != new)

@@ -49,39 +49,27 @@ class Absence(NamedTuple):
 
     number: int
     since: int
-    #: The broker waits for the end of its session.
-    is_silent: bool = False
+    is_silent: bool = False  # the broker waits for the end of its session
     session: int = DEFAULT_SESSION_TIMEOUT
 
 
 class WhatIfRebalance(NamedTuple):
     incarnation: int
     generation: int
-    #: The time in the journal; unique among the rows of a generation.
-    at: int
-    #: The group after the rebalance; None: no rebalance, a static member returned.
-    snapshot: GroupSnapshot | None
-    #: Members, subscriptions or partition counts changed; otherwise a KIP-848 group does not
-    #: rebalance.
-    is_needed: bool = True
-    #: The state before is unknown or no longer matters.
-    starts_new_incarnation: bool = False
+    at: int  # the time in the journal; unique among the rows of a generation
+    snapshot: GroupSnapshot | None  # afterwards; None: a static member returned, no rebalance
+    is_needed: bool = True  # something changed: otherwise a KIP-848 group has no rebalance
+    starts_new_incarnation: bool = False  # the state before is unknown or no longer matters
     #: The snapshots of earlier rounds of the same cooperative rebalance, without repetitions.
     earlier_snapshots: tuple[GroupSnapshot, ...] = ()
-    #: The first known state instead of a rebalance.
-    is_start: bool = False
-    #: When members are called to join, and the time until all have joined and are assigned.
-    start: int = 0
+    is_start: bool = False  # the first known state instead of a rebalance
+    start: int = 0  # when members are called to join; then until all are assigned
     join_time: int = 0
     sync_time: int = 0
-    #: The time since the rebalance before; None: not known.
-    since_last: int | None = None
-    #: The time for which the members really waited for a late or a dead member.
-    late_time: int = 0
-    #: The same for the second round of a cooperative rebalance.
-    second_late_time: int = 0
-    #: The members whose partitions nobody consumes until this rebalance.
-    gone: tuple[Absence, ...] = ()
+    since_last: int | None = None  # the time since the rebalance before; None: not known
+    late_time: int = 0  # the time for which the members really waited for a late or a dead member
+    second_late_time: int = 0  # the same for the second round of a cooperative rebalance
+    gone: tuple[Absence, ...] = ()  # their partitions have no consumer until then
 
 
 class CountedEvent(NamedTuple):
@@ -120,7 +108,7 @@ def list_rebalances(
     assigned_at = returned_at = 0
     for (generation, rebalance, event_times), now, earlier in history:
         starts_incarnation = generation.incarnation != incarnation
-        names = _name_members(generation.members)
+        names = {member_name(one) for one in generation.members}
         ends = {} if event_times is None else event_times.gone
         gone = tuple(
             _absence(index.number(member_name(end.member)), end, assigned_at)
@@ -170,10 +158,6 @@ def member_name(member: GenerationMember) -> str:
     if member.group_instance_id is None:
         return member.member_id
     return f"static {member.group_instance_id}"
-
-
-def _name_members(members: Iterable[GenerationMember]) -> set[str]:
-    return {member_name(member) for member in members}
 
 
 def _absence(number: int, end: ConsumptionEnd, assigned_at: int) -> Absence:
@@ -260,7 +244,6 @@ class RowTimes:
         self._used: set[tuple[int, int, int]] = set()
 
     def reserve(self, generation: Generation, at: int) -> int:
-        """Returns the next time that no other row of this generation has."""
         while (generation.incarnation, generation.generation, at) in self._used:
             at += 1
         self._used.add((generation.incarnation, generation.generation, at))
@@ -269,11 +252,9 @@ class RowTimes:
 
 class ProcessEventType(enum.Enum):
     STARTED = "started"
-    #: It closed its consumer, or left because it polled too late.
-    CLOSED = "closed"
+    CLOSED = "closed"  # it closed its consumer, or left because it polled too late
     CRASHED = "crashed"
-    #: Another reason for a rebalance: new topics or partitions, or a call by a member.
-    CHANGED = "changed"
+    CHANGED = "changed"  # other reasons: new topics or partitions, or a call by a member
     #: Its last poll before it left, because it polled too late. It joins no rebalance in that time.
     STOPPED_POLLING = "stopped polling"
 
@@ -283,19 +264,12 @@ class ProcessEvent(NamedTuple):
     row: int
     type: ProcessEventType
     member: GenerationMember | None = None
-    #: The application that the process belongs to: it has the same name after a restart.
-    application: str = ""
-    #: The last sign of life of a process that crashed, or whose session ended; 0: not known.
-    session_start: int = 0
-    #: The time for which the rebalance that followed waited for a late member.
-    late_time: int = 0
-    #: Nothing shows whether it was closed or crashed.
-    is_guess: bool = False
-    #: The events that are delayed together, 0 if none: a rolling deploy, or repeated slow polls.
-    sequence: int = 0
-    #: When a process that polls too late got its first assignment: its last poll; 0: it polled
-    #: later.
-    stops_at: int = 0
+    application: str = ""  # the application: it has the same name after a restart
+    session_start: int = 0  # last sign of life before a crash or a session's end; 0: not known
+    late_time: int = 0  # the time for which the rebalance that followed waited for a late member
+    is_guess: bool = False  # nothing shows whether it was closed or crashed
+    sequence: int = 0  # events delayed together (a rolling deploy, slow polls); 0: none
+    stops_at: int = 0  # first assignment of a process that never polled after it; else 0
     #: Its last poll was before its last assignment: it did not read those partitions.
     polled_before_assignment: bool = False
 
@@ -308,8 +282,7 @@ def list_process_events(
     clients = _list_clients(history, names)
     events: list[ProcessEvent] = []
     present: dict[str, GenerationMember] = {}
-    #: When each member first had partitions.
-    assigned_at: dict[str, int] = {}
+    assigned_at: dict[str, int] = {}  # when each member first had partitions
     incarnation, last, returned = -1, 0, 0
     for row, counted in enumerate(history):
         event = counted.event
@@ -396,8 +369,7 @@ def _join_slow_polls(
     joined: list[ProcessEvent | None] = list(events)
     started: dict[str, int] = {}
     sequences: dict[str, int] = {}
-    #: The sequences of processes that have left and will start again.
-    away: dict[str, int] = {}
+    away: dict[str, int] = {}  # the sequences of processes that have left and will start again
     for place, event in enumerate(events):
         name = event.member.member_id if event.member is not None else ""
         if event.type is ProcessEventType.STARTED:
@@ -442,9 +414,7 @@ def _number_deploys(events: Sequence[ProcessEvent]) -> list[ProcessEvent]:
 def _list_awaiting_rows(
     history: Sequence[CountedEvent], events: Iterable[ProcessEvent]
 ) -> set[int]:
-    """Returns the rebalances that waited for a gone static member: its absence is an event of its
-    own.
-    """
+    """Returns rebalances that waited for a gone static member: its absence is its own event."""
     rows: set[int] = set()
     for event in events:
         if event.type in {ProcessEventType.CLOSED, ProcessEventType.CRASHED}:
@@ -459,10 +429,8 @@ def _name_applications(
     history: Sequence[CountedEvent], restarts: Sequence[MemberRestart]
 ) -> dict[str, str]:
     """Returns the application of each member id: a static id, or the first id of a chain of
-    restarts.
-
-    A member that is only in an earlier round of a rebalance, or that came back before the broker
-    removed it, is matched by its client id, if no two processes have it at the same time.
+    restarts. A member that is only in an earlier round of a rebalance, or that came back before the
+    broker removed it, is matched by its client id, if no two processes have it at the same time.
     """
     before = {one.new_member_id: one.old_member_id for one in restarts}
     rounds = [one.members for counted in history for one in _list_rounds(counted.event)]
@@ -503,13 +471,11 @@ def _list_rounds(event: MembershipEvent) -> Sequence[Generation]:
 
 class _Client(NamedTuple):
     member: GenerationMember
-    #: None: the client id does not tell its members apart.
-    application: str | None
+    application: str | None  # None: the client id does not tell its members apart
     gone_at: int | None = None
 
 
 def _list_clients(history: Sequence[CountedEvent], names: Mapping[str, str]) -> dict[str, _Client]:
-    """Returns the clients by the begin of their member ids."""
     clients: dict[str, _Client] = {}
     for one in (each for counted in history for each in _list_rounds(counted.event)):
         for member in one.members:

@@ -65,24 +65,21 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 
 END_OF_TIME = 2**62
-#: A consumer that closes gives up its LeaveGroup request after this time.
-CLOSE_TIMEOUT = 30_000
-#: Two rounds end a cooperative rebalance, unless the strategy is unstable.
-MAX_ROUNDS = 8
+CLOSE_TIMEOUT = 30_000  # a consumer that closes gives up its LeaveGroup request after this time
+MAX_ROUNDS = 8  # two rounds end a cooperative rebalance, unless the strategy is unstable
 
 
 class MoveCounts(NamedTuple):
     moved: int
     needed: int
-    #: Partitions that members of both generations revoked: all of them under the eager protocol.
-    revoked: int
+    revoked: int  # revoked by members of both generations: all under the eager protocol
 
 
 NO_MOVES = MoveCounts(0, 0, 0)
 
 
 class DowntimeCost(NamedTuple):
-    downtime: int = 0
+    downtime: int = 0  # in partition-milliseconds
     delayed: float = 0
 
     def __add__(self, other: object) -> DowntimeCost:
@@ -132,10 +129,8 @@ class PolicyOutcome(NamedTuple):
 
     incarnation: int
     generation: int
-    #: Unique among the rows of a generation.
-    at: int
-    #: None: no rebalance.
-    happens_at: int | None
+    at: int  # unique among the rows of a generation
+    happens_at: int | None  # None: no rebalance
     placed: SnapshotPlacement
     moves: MoveCounts
     cost: DowntimeCost
@@ -162,12 +157,9 @@ def count_round_moves(
 
 class CooperativeRound(NamedTuple):
     owners: IntArray
-    #: The target, with the partitions that wait for the next round.
-    placed: SnapshotPlacement
-    #: The partitions that the round takes away, by number of the index.
-    moving: npt.NDArray[np.bool_]
-    #: The number of partitions that are no longer subscribed to.
-    unsubscribed: int
+    placed: SnapshotPlacement  # the target, with the partitions that wait for the next round
+    moving: npt.NDArray[np.bool_]  # partitions that the round takes, by index
+    unsubscribed: int  # the number of partitions that are no longer subscribed to
 
 
 def run_cooperative_round(
@@ -204,8 +196,6 @@ def run_rebalance(
 
 
 class HistoryClock:
-    """Counts the downtime of a policy in the rebalances of the history."""
-
     def __init__(  # noqa: PLR0913, PLR0917 (one caller)
         self,
         policy: GroupPolicy,
@@ -318,11 +308,9 @@ class _Phase(NamedTuple):
 
     start: int
     row: int
-    #: When each member learns of it.
-    heard: Int64Array
+    heard: Int64Array  # when each member learns of it
     late_time: int = 0
-    #: The end of the initial delay of a group without members.
-    delay_until: int = 0
+    delay_until: int = 0  # the end of the initial delay of a group without members
     #: The owners before the rebalance, and what its earlier rounds revoked and cost (cooperative).
     owners: IntArray | None = None
     revoked: int = 0
@@ -334,8 +322,6 @@ ABSENT, ALIVE, DEAD = 0, 1, 2
 
 
 class MembershipReplay:
-    """Replays the events of a group's processes under a policy."""
-
     def __init__(  # noqa: PLR0913, PLR0917 (one caller)
         self,
         policy: GroupPolicy,
@@ -616,9 +602,7 @@ class MembershipReplay:
             phase.heard[number] = END_OF_TIME
 
     def _stopped_members(self) -> npt.NDArray[np.bool_]:
-        """Returns which members do not poll; a member without partitions has no work that delays a
-        poll.
-        """
+        """Returns which members do not poll. One without partitions has no work: it polls."""
         if not self._is_stopped.any():
             return self._is_stopped
         has_partitions = np.zeros(len(self._state), dtype=np.bool_)
@@ -706,7 +690,6 @@ class MembershipReplay:
         self._phase = _Phase(at, row, heard, late_time, delay)
 
     def _advance(self, until: int) -> list[tuple[int, PolicyOutcome]]:
-        """Lets the time pass: sessions end, rebalances complete."""
         found: list[tuple[int, PolicyOutcome]] = []
         while True:
             dead = self._state == DEAD
@@ -834,9 +817,7 @@ class MembershipReplay:
         return [self._outcome(phase.row, assigned, moves, cost)]
 
     def _settle(self, at: int, assigned: int) -> None:
-        """Begins the heartbeats of the members anew, and the sessions of those that joined and
-        stopped.
-        """
+        """Begins all heartbeats anew, and the sessions of members that joined and stopped."""
         self._assigned_at = assigned
         self._stop_assigned(assigned + RESPONSE_TIME)
         if self._protocol is PolicyProtocol.CONSUMER:  # heartbeats and sessions go on

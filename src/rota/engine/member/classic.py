@@ -72,15 +72,11 @@ class LeaderAssignment:
     group: GroupSubscription
     notes: tuple[str, ...]
     skips: bool
-    #: When the group began to wait for the assignment.
-    since: int
-    #: None while the leader waits for metadata.
-    assignment_id: int | None = None
+    since: int  # when the group began to wait for the assignment
+    assignment_id: int | None = None  # None while the leader waits for metadata
 
 
 class Joiner:
-    """Sends JoinGroup and SyncGroup, and has the leader's assignment computed in between."""
-
     def __init__(
         self,
         session: MemberSession,
@@ -92,8 +88,7 @@ class Joiner:
         self.assignors = {assignor.name: assignor for assignor in assignors}
         #: The assignment that a poll will put into effect.
         self.received_assignment: bytes | None = None
-        #: A fatal error: no retry before a poll has raised it.
-        self.is_halted = False
+        self.is_halted = False  # a fatal error: no retry before a poll has raised it
         self._leader_assignment: LeaderAssignment | None = None
         #: The request for the group's strategy, if this member does not support it.
         self._describe_request_id: int | None = None
@@ -104,10 +99,7 @@ class Joiner:
         requests = (self._describe_request_id, self.session.rebalance_request_id)
         return self._leader_assignment is not None or requests != (None, None)
 
-    # Joining
-
     def send_join(self, owned: Sequence[TopicPartition], reason: str) -> None:
-        """Sends JoinGroup with the partitions that the member owns now."""
         session, config = self.session, self.session.config
         try:
             protocols = self._protocols(owned)
@@ -195,8 +187,6 @@ class Joiner:
         else:
             self._send_sync(())
 
-    # Leading
-
     def _start_leading(self, assignor: Assignor, response: JoinGroupResult) -> None:
         try:
             group, notes = decode_subscriptions(response.members)
@@ -271,7 +261,6 @@ class Joiner:
         self._stop_with_error(error)
 
     def drop_outdated_work(self) -> None:
-        """Drops work of a generation that is over."""
         if self.session.state is not MemberState.SYNCING:
             self._abandon_assignment()
         if self.session.state is not MemberState.JOINING:
@@ -290,8 +279,6 @@ class Joiner:
         why = session.rejoin_reason if loss is None else loss.reason
         against_will = loss is not None and not loss.left
         session.commands.add(events.MemberNote(f"{text}: {why}", is_warning=against_will))
-
-    # Syncing
 
     def _send_sync(self, assignments: tuple[tuple[str, bytes], ...]) -> None:
         session = self.session
@@ -326,8 +313,6 @@ class Joiner:
             self.received_assignment = response.assignment
             session.transition_to(MemberState.STABLE)
 
-    # Without a common strategy
-
     def _request_description(self) -> None:
         """Asks for the group's strategy, which the error should name."""
         self.session.request_rejoin(self._describe_failure(Code.INCONSISTENT_GROUP_PROTOCOL))
@@ -335,15 +320,12 @@ class Joiner:
         self._describe_request_id = self.session.send(request)
 
     def handle_describe_response(self, number: int, response: DescribeGroupsResult | None) -> None:
-        """``response`` is None if the broker did not respond."""
         if number != self._describe_request_id:
             return
         self._describe_request_id = None
         found = response.groups[0] if response is not None and response.groups else None
         why = "no strategy is common to this member and the group"
         self._stop_with_error(self._make_protocol_error(why, _describe_group_strategy(found)))
-
-    # Failing
 
     def _handle_refusal(self, request: str, code: int) -> None:
         """Handles an error code of a JoinGroup ("join") or SyncGroup ("sync") response."""
@@ -483,8 +465,6 @@ Procedure = Generator[WaitCondition, None, None]
 
 
 class AssignmentManager:
-    """Holds the assignment, and runs the procedures that change it."""
-
     def __init__(
         self,
         session: MemberSession,
@@ -501,19 +481,15 @@ class AssignmentManager:
         #: Listeners run only while the application polls, unsubscribes or closes.
         self.may_call_listener = may_call
         self.owned: tuple[TopicPartition, ...] = ()
-        #: The deadline of the current wait has passed.
-        self.deadline_passed = False
+        self.deadline_passed = False  # the deadline of the current wait has passed
         self._listener_call_id: int | None = None
-        #: The first error of a procedure, raised at its end.
-        self._error: Exception | None = None
+        self._error: Exception | None = None  # the first error of a procedure, raised at its end
 
     @property
     def unsubscribed_partitions(self) -> tuple[TopicPartition, ...]:
         """Owned partitions of topics that are no longer subscribed."""
         topics = set(self.subscription.topics)
         return tuple(one for one in self.owned if one.topic not in topics)
-
-    # Procedures
 
     def prepare_join(self) -> Procedure:
         """Commits, then revokes what the rebalance protocol does not allow to keep."""
@@ -589,8 +565,6 @@ class AssignmentManager:
             method = events.ListenerMethod.LOST if lost else events.ListenerMethod.REVOKED
             yield from self._release_partitions(method, self.owned)
 
-    # Steps
-
     def _commit_before_revocation(
         self, going: tuple[TopicPartition, ...], until: int | None
     ) -> Procedure:
@@ -664,14 +638,11 @@ class AssignmentManager:
             failed.__cause__ = error
             self._error = self._error or failed
 
-    # The listener
-
     @property
     def is_calling(self) -> bool:
         return self._listener_call_id is not None
 
     def handle_listener_returned(self, call_id: int, error: Exception | None) -> bool:
-        """Returns False if the member does not wait for this call."""
         if call_id != self._listener_call_id:
             return False
         self._listener_call_id = None
@@ -679,13 +650,11 @@ class AssignmentManager:
         return True
 
     def take_error(self) -> Exception | None:
-        """Returns the error of the procedure that ended, if any."""
         error, self._error = self._error, None
         return error
 
 
 def _format_partitions(partitions: Sequence[TopicPartition]) -> str:
-    """``2 partitions: t-0, t-1``."""
     if not partitions:
         return "no partitions"
     names = list_first_names(list(map(str, partitions)))

@@ -46,8 +46,6 @@ PartitionCodes = Mapping[TopicPartition, Code]
 
 
 class CommitKind(enum.Enum):
-    """The type of a commit: how its result is reported, and whether it is retried."""
-
     SYNC = "synchronous"
     ASYNC = "asynchronous"
     AUTOMATIC = "automatic"
@@ -56,16 +54,12 @@ class CommitKind(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class PendingCommit:
-    """A commit, from the call to its result."""
-
-    #: The position of the commit in the order of the calls.
-    sequence_number: int
+    sequence_number: int  # the position of the commit in the order of the calls
     kind: CommitKind
     offsets: PartitionOffsets
     commit_id: int = 0
     deadline: int = 0
-    #: The request in flight.
-    request_id: int | None = None
+    request_id: int | None = None  # the request in flight
     retry_at: int | None = None
     failures: int = 0
     is_done: bool = False
@@ -73,8 +67,6 @@ class PendingCommit:
 
 
 class CommitManager:
-    """Sends commits, retries them, and reports their results."""
-
     def __init__(
         self,
         session: MemberSession,
@@ -94,8 +86,6 @@ class CommitManager:
         #: Complete asynchronous commits whose callback has not run, in the order of completion.
         self._pending_callbacks: list[PendingCommit] = []
 
-    # Calls
-
     def start_requested_commit(self, asked: events.CommitRequested) -> None:
         self.run_callbacks()
         offsets = self.get_consumed_offsets() if asked.offsets is None else asked.offsets
@@ -103,7 +93,6 @@ class CommitManager:
         self.start_commit(kind, offsets, asked.commit_id, asked.deadline or 0)
 
     def commit_automatically(self) -> None:
-        """Commits in a poll after ``auto.commit.interval.ms``."""
         self.restart_auto_commit()
         if offsets := self.get_consumed_offsets():
             self.start_commit(CommitKind.AUTOMATIC, offsets)
@@ -119,12 +108,10 @@ class CommitManager:
 
     @property
     def wants_coordinator(self) -> bool:
-        """Whether a commit waits until the coordinator is found."""
         return any(one.request_id is None and one.retry_at is None for one in self._active)
 
     @property
     def has_callbacks(self) -> bool:
-        """Whether callbacks wait for the application's next call."""
         return bool(self._pending_callbacks)
 
     def run_callbacks(self) -> None:
@@ -136,8 +123,6 @@ class CommitManager:
     def _start_auto_commit_timer(self, delay: int) -> None:
         # at least 1 ms, because a timer that is always due would never let the poll return
         self.commands.start_timer(events.MemberTimer.COMMIT, self.commands.now + max(delay, 1))
-
-    # Sending
 
     def start_commit(
         self, kind: CommitKind, offsets: PartitionOffsets, commit_id: int = 0, waits_until: int = 0
@@ -168,7 +153,6 @@ class CommitManager:
             )
 
     def send_unsent_commits(self) -> None:
-        """Sends commits that waited until the coordinator was found."""
         for commit in list(self._active):
             if commit.request_id is None and commit.retry_at is None:
                 self._try_to_send(commit)
@@ -184,8 +168,6 @@ class CommitManager:
                 )
                 self._finish_commit(commit, error or missing)
         self._set_timer()
-
-    # Responses
 
     def handle_response(
         self, number: int, response: OffsetCommitResult, sender: MemberIdentity
@@ -282,8 +264,6 @@ class CommitManager:
             return CommitFailed(text, code)
         return CommitFailed(f"{error}: {session.explain_loss()}", code)
 
-    # Ends
-
     def _finish_commit(self, commit: PendingCommit, error: Exception | None) -> None:
         may_retry = commit.kind is CommitKind.SYNC and self.commands.now < commit.deadline
         if may_retry and isinstance(error, RetriableCommitFailed):
@@ -324,7 +304,6 @@ class CommitManager:
         self._set_timer()
 
     def finish_all_commits(self) -> None:
-        """Ends all commits when the consumer closes."""
         self.time_out_commits(*self._active)
         for commit in self._waiting_for_earlier:
             commit.deadline = self.commands.now
@@ -338,7 +317,6 @@ class CommitManager:
         self._set_timer()
 
     def time_out_unsent_commits(self) -> None:
-        """Ends commits for which the coordinator was not found in time."""
         self.time_out_commits(*(one for one in self._active if one.request_id is None))
 
     def _make_timeout_error(self, commit: PendingCommit) -> TimedOut:

@@ -1,7 +1,4 @@
-"""Events that a member handles, and commands that it returns.
-
-:class:`CommandBuffer` collects the commands while one event is handled.
-"""
+"""Events that a member handles, and commands that it returns."""
 
 from __future__ import annotations
 
@@ -20,22 +17,14 @@ from rota.engine.model.topic import Cluster, OffsetAndMetadata, TopicPartition
 class MemberTimer(enum.Enum):
     """A member's timers. Starting a timer that runs moves it."""
 
-    #: The next heartbeat is due.
-    HEARTBEAT = "heartbeat"
-    #: No heartbeat response for the session timeout: the coordinator may be down.
-    SESSION = "session"
-    #: The application has not polled for ``max.poll.interval.ms``.
-    POLL = "poll"
-    #: A failed request may be retried.
-    RETRY = "retry"
-    #: The next automatic commit is due.
-    COMMIT = "commit"
-    #: The next retry or the deadline of a synchronous commit.
-    SYNC_COMMIT = "sync commit"
-    #: The deadline of the commit before a revocation, or of a close.
-    DEADLINE = "deadline"
-    #: The leader's strategy has taken ``max.poll.interval.ms``.
-    ASSIGN = "assign"
+    HEARTBEAT = "heartbeat"  # the next heartbeat is due
+    SESSION = "session"  # no heartbeat response for a session: is the coordinator down?
+    POLL = "poll"  # the application has not polled for ``max.poll.interval.ms``
+    RETRY = "retry"  # a failed request may be retried
+    COMMIT = "commit"  # the next automatic commit is due
+    SYNC_COMMIT = "sync commit"  # the next retry or the deadline of a synchronous commit
+    DEADLINE = "deadline"  # the deadline of the commit before a revocation, or of a close
+    ASSIGN = "assign"  # the leader's strategy has taken ``max.poll.interval.ms``
 
     __hash__ = object.__hash__  # each poll looks up timers, and Enum's own is slow
 
@@ -77,10 +66,8 @@ class CoordinatorFound:
 class CoordinatorNotFound:
     """The coordinator could not be found this time."""
 
-    #: A permanent problem, such as wrong credentials; None: a retry may succeed.
-    error: Exception | None = None
-    #: A temporary problem, such as an address that does not respond.
-    why: str = ""
+    error: Exception | None = None  # permanent, as wrong credentials; None: a retry may help
+    why: str = ""  # a temporary problem, such as an address that does not respond
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +85,11 @@ class RequestFailed:
     request_id: int
     #: A permanent problem, such as an API that the broker lacks; None: a retry may succeed.
     error: Exception | None = None
-    #: A temporary problem.
-    why: str = ""
+    why: str = ""  # a temporary problem
 
 
 @dataclass(frozen=True, slots=True)
 class MemberTimerFired:
-    """A timer that was started, and neither stopped nor moved since, is due."""
-
     timer: MemberTimer
 
 
@@ -120,24 +104,20 @@ class AssignmentComputed:
     """The result of a :class:`ComputeAssignment`."""
 
     assignment_id: int
-    #: For each member.
     assignments: Mapping[str, bytes] = field(default_factory=dict)
-    #: Notes for the log.
     notes: tuple[str, ...] = ()
-    #: Why there is no assignment.
-    error: Exception | None = None
+    error: Exception | None = None  # why there is no assignment
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRequested:
-    """The application commits, by default the positions after the records that it got. The result
-    is a :class:`FinishSyncCommit`, or a :class:`RunCommitCallback` for an asynchronous commit.
+    """The application commits, by default the positions after the records that it got. Results in a
+    :class:`FinishSyncCommit`, or in a :class:`RunCommitCallback` if it is asynchronous.
     """
 
     commit_id: int
     offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
-    #: For a synchronous commit, until when it may be tried.
-    deadline: int | None = None
+    deadline: int | None = None  # for a synchronous commit, until when it may be tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +131,7 @@ class RejoinRequested:
 class CloseRequested:
     """The application closes the consumer; :class:`FinishClose` follows when the member is done."""
 
-    #: The deadline for the commit and for LeaveGroup; None: one try each, without a wait.
-    deadline: int | None = None
+    deadline: int | None = None  # of the commit and LeaveGroup; None: one try each, no wait
 
 
 MemberEvent: TypeAlias = (
@@ -221,23 +200,20 @@ class CallListener:
 
 @dataclass(frozen=True, slots=True)
 class ComputeAssignment:
-    """Run the strategy for the whole group (:func:`rota.engine.member.classic.compute_assignment`),
-    one at a time while heartbeats continue, then send :class:`AssignmentComputed`.
+    """Run :func:`rota.engine.member.classic.compute_assignment`, one at a time while heartbeats
+    continue, then send :class:`AssignmentComputed`.
     """
 
     assignment_id: int
     assignor: Assignor
     cluster: Cluster
     group: GroupSubscription
-    #: Notes for the log, in addition to the notes of the strategy.
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # notes for the log, in addition to the notes of the strategy
 
 
 @dataclass(frozen=True, slots=True)
 class MarkPendingRevocation:
-    """Return no more records of these partitions until the next :class:`SetAssignment`: they are
-    about to be revoked, and the next owner would read them again.
-    """
+    """Return no records of these until :class:`SetAssignment`: the next owner reads them again."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -326,8 +302,7 @@ class CommandBuffer:
 
     def __init__(self) -> None:
         self.now = 0
-        #: When each running timer is due.
-        self.timers: dict[MemberTimer, int] = {}
+        self.timers: dict[MemberTimer, int] = {}  # when each running timer is due
         self._commands: list[MemberCommand] = []
         self._last_number = 0
 

@@ -1,6 +1,4 @@
-"""The member's state machine: :meth:`MemberStateMachine.handle` takes an event and returns
-commands.
-"""
+"""The member's state machine: :meth:`MemberStateMachine.handle` turns events into commands."""
 
 from __future__ import annotations
 
@@ -46,9 +44,8 @@ from rota.errors import Code, Fenced, InputError
 
 
 class MemberStateMachine:
-    """A member of a group, as a state machine: events in, commands out. ``consumed`` returns the
-    positions to commit by default; ``spread`` adds jitter to retry delays, the only randomness
-    here.
+    """A member of a group: events in, commands out. ``consumed`` returns the positions to commit by
+    default; ``spread`` adds jitter to retry delays, the only randomness here.
     """
 
     def __init__(
@@ -82,11 +79,9 @@ class MemberStateMachine:
         self._unsubscribing = False
         self._closing: events.CloseRequested | None = None
         self._is_finished = False
-        #: The procedure that runs, and what it waits for.
-        self._procedure: Procedure | None = None
+        self._procedure: Procedure | None = None  # the procedure that runs
         self._waits_for: WaitCondition = self._may_call_listener
-        #: Errors to raise, one in each poll.
-        self._errors: deque[Exception] = deque()
+        self._errors: deque[Exception] = deque()  # errors to raise, one in each poll
         self._has_raised = False
 
     @property
@@ -99,7 +94,6 @@ class MemberStateMachine:
 
     @property
     def generation(self) -> int:
-        """The generation that the member belongs to, or -1."""
         return self._session.identity.generation
 
     @property
@@ -112,7 +106,6 @@ class MemberStateMachine:
 
     @property
     def is_unsubscribing(self) -> bool:
-        """Whether the application has unsubscribed, and the member has not left yet."""
         return self._unsubscribing
 
     @property
@@ -136,8 +129,6 @@ class MemberStateMachine:
             self._handle_event(event)
             self._run_pending_work()
         return self._commands.take_commands()
-
-    # Events
 
     def _handle_event(self, event: events.MemberEvent) -> None:  # noqa: C901, PLR0912 (one line for each event)
         match event:
@@ -260,8 +251,6 @@ class MemberStateMachine:
             self._closing = event
             self._commits.run_callbacks()
             self._cancel_procedure()
-
-    # Procedures
 
     def _may_call_listener(self) -> bool:
         return self._in_poll or self._unsubscribing or self._closing is not None
@@ -393,8 +382,6 @@ class MemberStateMachine:
         self._commands.add(events.FinishClose())
         self._is_finished = True
 
-    # Errors
-
     def _report_error(self, error: Exception) -> None:
         self._errors.append(error)
 
@@ -413,7 +400,6 @@ class MemberStateMachine:
             self._commands.add(events.RaiseError(error))
 
     def check_invariants(self) -> None:
-        """Raises AssertionError if the member's parts contradict each other."""
         assignments, timers = self._assignment_manager, self._commands.timers
         self._session.check_invariants()
         self._joiner.check_invariants()

@@ -17,9 +17,6 @@ the next poll, and the next join starts without a generation.
 **fenced** (another process uses its group.instance.id) and **left** (the application has closed)
 have no way back. A fenced member can only be closed.
 
-A response counts only if the member still waits for it, so late, repeated and reordered responses
-are ignored.
-
 ``MEMBER_TRANSITIONS`` lists all legal transitions; :meth:`MemberSession.transition_to` is the only
 place that changes the state. What each call, response and timer does in each state is a table of
 ``docs/state_outcomes.py``. A test drives a member into every cell, and docs/architecture.md shows
@@ -107,8 +104,7 @@ def format_code(code: int) -> str:
     return f"{int(code)} {CODE_NAMES[code]}" if code in CODE_NAMES else str(int(code))
 
 
-#: Java's reason for the next join after any LeaveGroup.
-JOIN_AFTER_LEAVE = "consumer pro-actively leaving the group"
+JOIN_AFTER_LEAVE = "consumer pro-actively leaving the group"  # Java's, after any LeaveGroup
 #: Prefix of the reason with which Java joins again after a failed JoinGroup or SyncGroup.
 REBALANCE_FAILED = "rebalance failed due to "
 #: For any other code of a JoinGroup or SyncGroup response Java raises a plain KafkaException.
@@ -166,13 +162,10 @@ def make_fatal_error(config: MemberConfig, what: str, code: int) -> RotaError:
 class Liveness:
     """When the application last polled, and when the coordinator last responded."""
 
-    #: When the last poll ended. None: the application is in a poll, or has not polled.
-    poll_ended_at: int | None = None
+    poll_ended_at: int | None = None  # None: the application is in a poll, or never polled
     last_response_at: int = 0
-    #: The application did not poll in time; reset by the next generation.
-    polled_late: bool = False
-    #: The time between two polls, if the second one was late.
-    late_poll_gap: int = 0
+    polled_late: bool = False  # the application did not poll in time; reset by the next generation
+    late_poll_gap: int = 0  # the time between two polls, if the second one was late
 
     def enter_poll(self, now: int) -> None:
         if self.poll_ended_at is not None and self.polled_late and not self.late_poll_gap:
@@ -188,10 +181,8 @@ class Liveness:
 class GenerationLoss:
     reason: str
     generation: int
-    #: The time since the last response to a heartbeat.
-    silent_for: int
-    #: The member left; otherwise the coordinator removed it.
-    left: bool
+    silent_for: int  # the time since the last response to a heartbeat
+    left: bool  # the member left; otherwise the coordinator removed it
 
 
 class MemberIdentity(NamedTuple):
@@ -229,15 +220,13 @@ class MemberSession:
         spread: Callable[[int], int] = int,
     ) -> None:
         self.config = config
-        #: Adds jitter to a retry delay.
-        self.add_jitter = spread
-        #: Makes a poll of the application raise the error.
-        self.report_error = report
+        self.add_jitter = spread  # adds jitter to a retry delay
+        self.report_error = report  # makes a poll of the application raise the error
         self.commands = commands
         self.state = MemberState.UNJOINED
         self.identity = NO_IDENTITY
         self.coordinator_known = False
-        #: Requests in flight; a response to any other request is ignored.
+        #: Requests in flight; a late or repeated response to any other request is ignored.
         self.in_flight: dict[int, SentRequest] = {}
         #: Requests that were in flight when the coordinator was lost.
         self.abandoned_requests: list[tuple[int, SentRequest]] = []
@@ -254,14 +243,11 @@ class MemberSession:
         #: An error that a poll must raise before the next coordinator lookup.
         self.fatal_error: Exception | None = None
         self.liveness = Liveness()
-        #: How the last generation was lost.
-        self.loss: GenerationLoss | None = None
+        self.loss: GenerationLoss | None = None  # how the last generation was lost
         self._finding = False
         self._failures = 0
         self._heartbeat_failures = 0
         self._heartbeat_due = False
-
-    # State and identity
 
     def transition_to(self, target: MemberState) -> None:
         if target is self.state:
@@ -299,8 +285,8 @@ class MemberSession:
         left: bool = False,
         target: MemberState = MemberState.UNJOINED,
     ) -> None:
-        """Gives up the generation, so that the next join starts without one; ``keep_id`` keeps the
-        member id, for which the group would otherwise wait until its session times out.
+        """Gives up the generation, so that the next join starts without one. ``keep_id`` keeps the
+        member id: without it the group would wait for that id until its session times out.
         """
         self.rebalance_request_id = None
         if not self.identity.is_lost:
@@ -332,8 +318,8 @@ class MemberSession:
     def leave_group(
         self, reason: str, *, even_static: bool = False, target: MemberState = MemberState.UNJOINED
     ) -> int | None:
-        """Leaves the group; returns the number of LeaveGroup, or None if none is sent: the
-        coordinator is unknown, or the member static (unless ``even_static``), as it may come back.
+        """Leaves the group. Returns LeaveGroup's number, or None if it is not sent: the coordinator
+        is unknown, or the member is static and may come back (unless ``even_static``).
         """
         number = None
         sends = self.config.group_instance_id is None or even_static
@@ -401,8 +387,6 @@ class MemberSession:
             "the coordinator has lost its group"
         )
 
-    # Requests
-
     def send(self, request: GroupRequest) -> int:
         """Sends to the coordinator, which must be known."""
         assert self.coordinator_known
@@ -426,13 +410,10 @@ class MemberSession:
 
     @property
     def is_backing_off(self) -> bool:
-        """Whether a retry waits for the retry timer."""
         return events.MemberTimer.RETRY in self.commands.timers
 
     def reset_backoff(self) -> None:
         self._failures = 0
-
-    # The coordinator
 
     def find_coordinator(self) -> None:
         """Starts a coordinator lookup, unless one runs or the coordinator is known."""
@@ -474,8 +455,6 @@ class MemberSession:
             self.commands.add(events.MemberNote(f"coordinator lost: {why}"))
             self.abandoned_requests += self.in_flight.items()
             self.in_flight.clear()
-
-    # Heartbeats
 
     def send_heartbeat(self, due: int) -> None:
         """Sends a heartbeat; the next one is due an interval after this one was due."""
@@ -548,7 +527,6 @@ class MemberSession:
         self.commands.start_timer(events.MemberTimer.SESSION, now + self.config.session_timeout)
 
     def check_invariants(self) -> None:
-        """Raises AssertionError if the session contradicts itself."""
         timers, state, request = self.commands.timers, self.state, self.rebalance_request_id
         in_generation = state in GENERATION_STATES
         beats = events.MemberTimer.HEARTBEAT in timers or self._heartbeat_due

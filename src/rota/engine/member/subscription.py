@@ -1,6 +1,4 @@
-"""The topics that a member subscribes to, and changes of their metadata that require a
-rebalance.
-"""
+"""The topics that a member subscribes to, and changes of their metadata that need a rebalance."""
 
 from __future__ import annotations
 
@@ -23,8 +21,8 @@ MetadataSnapshot: TypeAlias = Mapping[str, tuple[int, tuple[frozenset[str], ...]
 
 
 class SubscriptionTracker:
-    """Tracks the subscribed topics, the topics of the last join, and the metadata that the
-    assignment used. Without the member's ``rack``, a change of racks is no reason to rebalance.
+    """The subscribed topics, the topics of the last join, and the metadata that the assignment
+    used. A change of racks is no reason to rebalance if the member has no ``rack``.
     """
 
     def __init__(
@@ -35,11 +33,9 @@ class SubscriptionTracker:
         self.matches_internal = matches_internal
         self.cluster = Cluster({})
         self.topics: tuple[str, ...] = ()
-        #: The topics that the last join named.
         self.joined_topics: tuple[str, ...] | None = None
         self.is_subscribed = False
-        #: The requested metadata has arrived.
-        self.is_metadata_fresh = True
+        self.is_metadata_fresh = True  # the requested metadata has arrived
         self._pattern: re.Pattern[str] | None = None
         self._group_topics: frozenset[str] = frozenset()
         self._requested_topics: frozenset[str] = frozenset()
@@ -48,10 +44,7 @@ class SubscriptionTracker:
         self._rejoin_reason: str | None = None
         self._is_reason_current = True
 
-    # Subscription
-
     def subscribe(self, topics: Iterable[str], pattern: str | None) -> None:
-        """Subscribes to topics, or to all topics that match a pattern."""
         if pattern is not None:
             self._pattern = compile_pattern(pattern)
             self.topics = self._find_matching_topics()
@@ -88,9 +81,7 @@ class SubscriptionTracker:
         return all(map(self._matches_pattern, topics))
 
     def is_ready_to_join(self) -> bool:
-        """The topics to join with are known. A pattern is matched before each join, so that a new
-        topic starts one rebalance, not one for each member.
-        """
+        """A pattern is matched before each join: a new topic starts one rebalance for the group."""
         if self.has_pattern and not self._is_refreshed:
             self._is_refreshed = True
             self.request_metadata()
@@ -120,10 +111,7 @@ class SubscriptionTracker:
     def _find_matching_topics(self) -> tuple[str, ...]:
         return tuple(sorted(filter(self._matches_pattern, self.cluster.partitions)))
 
-    # Metadata
-
     def request_metadata(self) -> None:
-        """Requests the metadata of all topics of the subscription and of the group."""
         self.is_metadata_fresh = False
         self._requested_topics = self._group_topics.union(self.topics)
         topics = None if self.has_pattern else tuple(sorted(self._requested_topics))
@@ -136,8 +124,6 @@ class SubscriptionTracker:
         if self.has_pattern:
             self.topics = self._find_matching_topics()
 
-    # The leader's watch
-
     def start_leading(self, group_topics: Iterable[str]) -> None:
         """The leader needs the metadata of all topics that any member subscribes to."""
         self._group_topics = frozenset(group_topics)
@@ -146,7 +132,6 @@ class SubscriptionTracker:
             self.request_metadata()
 
     def record_assignment(self) -> None:
-        """Remembers the metadata that the assignment was computed from."""
         self._assignment_snapshot = self._snapshot()
         self._is_reason_current = False
 

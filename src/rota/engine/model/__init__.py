@@ -1,3 +1,1 @@
-"""The values that all other packages share: topics, members, requests, responses, journal
-entries, config.
-"""
+"""Values that all other packages share: topics, members, requests, responses, entries, config."""

@@ -1,11 +1,11 @@
 """Configuration under Kafka's keys, with Kafka's defaults and bounds.
 
 :class:`ConfigKey` is the one type for a setting: consumer, producer, topic and broker settings and
-the options of the Spark source are tables of it. Each ``...Config`` class holds typed values; the
-metadata of its fields holds their keys. Times are in milliseconds, and never negative.
+the options of the Spark source are tables of it. Each ``...Config`` class holds typed values;
+the metadata of its fields holds their keys. All times are in milliseconds, and never negative.
 
 :data:`TOPIC_KEYS` lists every topic key of Kafka 4.3. Keys of features that a single node does not
-have (replicas, remote storage) or that Rota does not implement accept only values without effect.
+have (replicas, remote storage) or Rota does not implement accept only values without effect.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ MINUTE = 60_000
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
-#: The highest numbers of Kafka's types.
-MAX_INT, MAX_LONG = 2**31 - 1, 2**63 - 1
+MAX_INT, MAX_LONG = 2**31 - 1, 2**63 - 1  # the highest numbers of Kafka's types
 
 
 class ConfigType(enum.IntEnum):
-    """The type of a setting, with its number in DescribeConfigs."""
+    """The numbers are those of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -47,8 +46,6 @@ class ConfigType(enum.IntEnum):
 
 
 class KeySupport(enum.Enum):
-    """What Rota does with a setting of Kafka."""
-
     HONOURED = "honoured"
     NO_EFFECT = "without effect"
     REFUSED = "refused"
@@ -64,37 +61,24 @@ _TYPE_RANGES: Mapping[ConfigType, tuple[float, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """A setting: its name, type, default and allowed values."""
-
     name: str
     type: ConfigType
     default: object = None
-    #: What the setting does; or why it has no effect or is refused, and what to do instead.
-    description: str = ""
+    description: str = ""  # what it does; or why it has no effect or is refused, and the remedy
     _: KW_ONLY
     minimum: float | None = None
     maximum: float | None = None
-    #: All values of a text or number, or all items of a list.
-    choices: tuple[str, ...] = ()
-    #: Upper and lower case are equal in ``choices``.
-    ignores_case: bool = False
-    #: Why ``choices`` are fewer than Kafka's.
-    reason: str = ""
-    #: The form of a list, and its description for errors.
-    pattern: tuple[str, str] = (".*", "")
-    #: A repeated item of a list counts once; otherwise it is an error.
-    drops_duplicates: bool = False
+    choices: tuple[str, ...] = ()  # all values of a text or number, or all items of a list
+    ignores_case: bool = False  # upper and lower case are equal in ``choices``
+    reason: str = ""  # why ``choices`` are fewer than Kafka's
+    pattern: tuple[str, str] = (".*", "")  # the form of a list, and its description for errors
+    drops_duplicates: bool = False  # a repeated item counts once; otherwise: an error
     support: KeySupport = KeySupport.HONOURED
-    #: Values of a setting without effect that need no warning.
-    no_op_values: tuple[object, ...] = ()
-    #: Broker settings that are the default of a topic setting, best first.
-    broker_keys: tuple[str, ...] = ()
-    #: DescribeConfigs lists the setting only where it is set.
-    hidden: bool = False
-    #: Milliseconds per unit of the setting, if Kafka's unit is minutes or hours.
-    unit: int = 1
-    #: Field of the ``...Config`` class; None: no field.
-    field: str | None = None
+    no_op_values: tuple[object, ...] = ()  # values of a setting without effect that need no warning
+    broker_keys: tuple[str, ...] = ()  # broker's defaults of a topic setting, best first
+    hidden: bool = False  # DescribeConfigs lists the setting only where it is set
+    unit: int = 1  # milliseconds per unit of the setting, if Kafka's unit is minutes or hours
+    field: str | None = None  # field of the ``...Config`` class; None: no field
 
     def parse(self, value: object) -> Any:  # noqa: ANN401 (a value of the key's type)
         """The value, parsed as in Kafka. InputError names the key, but shows no password."""
@@ -139,7 +123,6 @@ class ConfigKey:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The lowest and the highest number."""
         least, most = _TYPE_RANGES[self.type]
         least = least if self.minimum is None else self.minimum
         return least, most if self.maximum is None else self.maximum
@@ -219,7 +202,6 @@ def show_value(value: object) -> str:
 
 
 def format_config_value(value: object) -> str:
-    """Formats a value as Kafka writes it."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -232,7 +214,6 @@ def unknown_key_message(name: str, known: Iterable[str], expected: str) -> str:
 
 
 def field_keys(*configs: type[DataclassInstance]) -> Iterator[ConfigKey]:
-    """Yields the keys of the fields of ``...Config`` classes."""
     for config in configs:
         for each in fields(config):
             if "key" in each.metadata:
@@ -287,8 +268,6 @@ def _string_key(name: str, default: str | None = None) -> Mapping[str, ConfigKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """Broker configuration for groups. Times are in milliseconds."""
-
     min_session_timeout: int = int_field("group.min.session.timeout.ms", 6_000)
     max_session_timeout: int = int_field("group.max.session.timeout.ms", 30 * MINUTE)
     initial_rebalance_delay: int = int_field("group.initial.rebalance.delay.ms", 3_000)
@@ -299,8 +278,7 @@ class GroupConfig:
     retention_check_interval: int = long_field(
         "offsets.retention.check.interval.ms", 10 * MINUTE, minimum=1
     )
-    #: How long a new member may wait for its first join to complete; fixed in Kafka.
-    new_member_timeout: int = 5 * MINUTE
+    new_member_timeout: int = 5 * MINUTE  # for its first join to complete; fixed in Kafka
 
     def __post_init__(self) -> None:
         check_config(self)
@@ -313,8 +291,6 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberConfig:
-    """Consumer configuration for group membership. Times are in milliseconds."""
-
     group: str = field(metadata=_string_key("group.id"))
     client_id: str = field(default="rota", metadata=_string_key("client.id", ""))
     group_instance_id: str | None = field(default=None, metadata=_string_key("group.instance.id"))
@@ -353,8 +329,6 @@ class MemberConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """Broker configuration, without groups and topics. Times are in milliseconds."""
-
     node_id: int = int_field("node.id", 1)
     auto_create_topics: bool = boolean_field("auto.create.topics.enable", default=True)
     default_partitions: int = int_field("num.partitions", 1, minimum=1)
@@ -394,39 +368,28 @@ class Address(NamedTuple):
 class TlsConfig:
     """TLS configuration: the settings ``ssl.*``. Certificates and keys are PEM text or files."""
 
-    #: Certificates to trust; None: the machine's.
-    truststore_certificates: str | None = None
+    truststore_certificates: str | None = None  # certificates to trust; None: the machine's
     truststore_location: str | None = None
-    #: This client's certificate and the certificates above it.
-    keystore_certificate_chain: str | None = None
+    keystore_certificate_chain: str | None = None  # the client's certificate and those above it
     keystore_key: str | None = field(default=None, repr=False)
-    #: A file with certificate and key.
-    keystore_location: str | None = None
+    keystore_location: str | None = None  # a file with certificate and key
     key_password: str | None = field(default=None, repr=False)
-    #: ``ssl.endpoint.identification.algorithm`` is ``https``, not empty.
-    verifies_host_name: bool = True
-    #: Some of :data:`TLS_VERSIONS`.
-    enabled_protocols: tuple[str, ...] = TLS_VERSIONS
+    verifies_host_name: bool = True  # ``ssl.endpoint.identification.algorithm`` is not empty
+    enabled_protocols: tuple[str, ...] = TLS_VERSIONS  # some of :data:`TLS_VERSIONS`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslConfig:
-    """SASL mechanism and credentials."""
-
-    #: ``PLAIN``, ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``.
-    mechanism: str
+    mechanism: str  # ``PLAIN``, ``SCRAM-SHA-256`` or ``SCRAM-SHA-512``
     username: str
     password: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """Client configuration for connections and metadata. Times are in milliseconds."""
-
     bootstrap_servers: tuple[Address, ...]
     client_id: str = field(default="rota", metadata=_string_key("client.id", ""))
-    #: None: without TLS (``security.protocol``).
-    tls: TlsConfig | None = None
+    tls: TlsConfig | None = None  # None: without TLS (``security.protocol``)
     #: None: without a login (``security.protocol``, ``sasl.mechanism``, ``sasl.jaas.config``).
     sasl: SaslConfig | None = None
     request_timeout: int = int_field("request.timeout.ms", 30_000)
@@ -457,8 +420,6 @@ class ClientConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchConfig:
-    """Consumer configuration for fetching records. Times are in milliseconds."""
-
     rack: str | None = field(default=None, metadata=_string_key("client.rack", ""))
     fetch_min_bytes: int = int_field("fetch.min.bytes", 1)
     fetch_max_bytes: int = int_field("fetch.max.bytes", 50 << 20)
@@ -468,8 +429,7 @@ class FetchConfig:
     auto_offset_reset: str = field(
         default=LATEST, metadata=_string_key("auto.offset.reset", LATEST)
     )
-    #: How long before now reading starts if ``auto_offset_reset`` is ``by_duration`` (KIP-1106).
-    reset_duration: int = 0
+    reset_duration: int = 0  # how long before now to start, if ``by_duration`` (KIP-1106)
     isolation: str = choice_field("isolation.level", "read_uncommitted", "read_committed")
     check_crcs: bool = boolean_field("check.crcs", default=True)
 
@@ -491,7 +451,7 @@ _CLEANABLE_RATIO = ConfigKey(_RATIO, ConfigType.DOUBLE, 0.5, minimum=0, maximum=
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """Topic configuration. Times are in milliseconds; -1 means no limit where Kafka says so."""
+    """-1 means no limit where Kafka says so."""
 
     cleanup_policy: str = field(default="delete", metadata={"key": _CLEANUP_POLICY})
     delete_retention: int = long_field("delete.retention.ms", DAY)
@@ -570,8 +530,7 @@ _DESCRIPTIONS: Mapping[str, str] = {
     "unclean.leader.election.enable": "Of no effect: one node has one replica to elect.",
 }
 
-#: Broker settings that are the defaults of topic settings, if their names differ.
-_BROKER_KEYS: Mapping[str, tuple[str, ...]] = {
+_BROKER_KEYS: Mapping[str, tuple[str, ...]] = {  # broker's defaults of a topic setting, best first
     "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
     "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
     "flush.messages": ("log.flush.interval.messages",),
@@ -635,7 +594,6 @@ def _with_broker_keys(key: ConfigKey) -> ConfigKey:
     return replace(key, broker_keys=names, hidden=key.name == "internal.segment.bytes")
 
 
-#: Every topic setting of Kafka 4.3.
 TOPIC_KEYS: Mapping[str, ConfigKey] = index_keys(
     map(_with_broker_keys, _topic_keys()), _DESCRIPTIONS
 )

@@ -1,7 +1,8 @@
 """Journal entries of consumer groups (KIP-848): Kafka writes one entry for each part of a group's
 state.
 
-The assignment entries name topics by their topic id. A broker does not load this module.
+The assignment entries name topics by their topic id. Entries of share and streams groups that have
+the same meaning are subclasses. A broker does not load this module.
 """
 
 from __future__ import annotations
@@ -11,20 +12,52 @@ from typing import TypeAlias
 
 from rota.engine.model.request import JoinGroupProtocol
 
+#: The member has its target; must revoke partitions first; waits for others to revoke theirs.
+STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS = 0, 1, 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupMetadataEntry:
-    """The epoch of a consumer group. It rises when the members, or the topics they read, change."""
+class GroupRecord:
+    """A record whose key has a group."""
 
     group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRecord(GroupRecord):
+    """A record whose key has a group and a member."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRecord(MemberRecord):
+    """A member, with its client."""
+
+    rack: str | None
+    client_id: str
+    client_host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentAssignmentEntry(MemberRecord):
+    """What is assigned to a member now."""
+
     epoch: int
-    #: Of the subscribed topics; 0 where it is not known.
-    metadata_hash: int = 0
+    previous_epoch: int
+    state: int = STABLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupMetadataTombstone:
-    group: str
+class ConsumerGroupMetadataEntry(GroupRecord):
+    """The epoch of a group. It rises when the members, or the topics they read, change."""
+
+    epoch: int
+    metadata_hash: int = 0  # of the subscribed topics; 0 where it is not known
+
+
+class ConsumerGroupMetadataTombstone(GroupRecord):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +77,14 @@ class PartitionMetadataTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionMetadataEntry:
-    """The topics of a group. Since Kafka 4.1 ConsumerGroupMetadataEntry has a hash of them."""
+class PartitionMetadataEntry(GroupRecord):
+    """The topics of a group. Since Kafka 4.1 the entry of the epoch has a hash of them."""
 
-    group: str
     topics: tuple[PartitionMetadataTopic, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionMetadataTombstone:
-    group: str
+class PartitionMetadataTombstone(GroupRecord):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,43 +96,31 @@ class ClassicMemberMetadata:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberMetadataEntry:
+class MemberMetadataEntry(ClientRecord):
     """A member of a consumer group, with its subscription."""
 
-    group: str
-    member_id: str
     group_instance_id: str | None
-    rack: str | None
-    client_id: str
-    client_host: str
     topics: tuple[str, ...]
     regex: str | None
     rebalance_timeout: int
-    #: The server's strategy that the member asks for.
-    assignor: str | None
-    #: Only for a member that uses the classic protocol.
-    classic: ClassicMemberMetadata | None = None
+    assignor: str | None  # the server's strategy that the member asks for
+    classic: ClassicMemberMetadata | None = None  # only for a member that uses the classic protocol
+
+
+class MemberMetadataTombstone(MemberRecord):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberMetadataTombstone:
-    group: str
-    member_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetAssignmentMetadataEntry:
+class TargetAssignmentMetadataEntry(GroupRecord):
     """The epoch that the target assignment was computed for."""
 
-    group: str
     epoch: int
-    #: The time of the computation; 0 if unknown (before Kafka 4.3).
-    timestamp: int = 0
+    timestamp: int = 0  # the time of the computation; 0 if unknown (before Kafka 4.3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetAssignmentMetadataTombstone:
-    group: str
+class TargetAssignmentMetadataTombstone(GroupRecord):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,64 +130,45 @@ class TargetAssignmentTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetAssignmentMemberEntry:
+class TargetAssignmentMemberEntry(MemberRecord):
     """The partitions that a member owns once all members have revoked the others' partitions."""
 
-    group: str
-    member_id: str
     topics: tuple[TargetAssignmentTopic, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetAssignmentMemberTombstone:
-    group: str
-    member_id: str
+class TargetAssignmentMemberTombstone(MemberRecord):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentAssignmentTopic:
     topic_id: bytes
     partitions: tuple[int, ...]
-    #: The epoch in which each was given; none where it is not known (before Kafka 4.3).
-    epochs: tuple[int, ...] | None = ()
-
-
-#: The member has its target; must revoke partitions first; waits for others to revoke theirs.
-STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS = 0, 1, 2
+    epochs: tuple[int, ...] | None = ()  # each task's own epoch; only active tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurrentMemberAssignmentEntry:
+class CurrentMemberAssignmentEntry(CurrentAssignmentEntry):
     """The partitions that a member owns or must revoke. A static member that left has epoch -2."""
 
-    group: str
-    member_id: str
-    epoch: int
-    previous_epoch: int
-    state: int = STABLE
     assigned: tuple[CurrentAssignmentTopic, ...] = ()
     revoking: tuple[CurrentAssignmentTopic, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurrentMemberAssignmentTombstone:
-    group: str
-    member_id: str
+class CurrentMemberAssignmentTombstone(MemberRecord):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegularExpressionEntry:
-    group: str
+class RegularExpressionEntry(GroupRecord):
     regex: str
     topics: tuple[str, ...]
-    #: The version of the cluster metadata that the expression was matched against.
-    version: int
+    version: int  # the version of the cluster metadata that the expression was matched against
     timestamp: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegularExpressionTombstone:
-    group: str
+class RegularExpressionTombstone(GroupRecord):
     regex: str
 
 

@@ -11,8 +11,7 @@ from rota.engine.model.text import quote_shortened
 from rota.errors import InputError
 
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
-#: Longer times in a scenario are probably a mistake.
-LONGEST_DURATION = 366 * _UNITS["d"]
+LONGEST_DURATION = 366 * _UNITS["d"]  # longer times in a scenario are probably a mistake
 _DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?)\s*{unit}(?![a-z])\s*)?" for unit in _UNITS))
 
 
@@ -40,10 +39,7 @@ def format_duration(milliseconds: int) -> str:
 
 
 def format_rounded_duration(milliseconds: int) -> str:
-    """Returns a duration like ``0.4 s``, ``3 min 47 s``, ``2 h 38 min`` or ``3 d 4 h``.
-
-    base.js of the report formats durations in the same way.
-    """
+    """Returns ``0.4 s``, ``3 min 47 s``, ``2 h 38 min``, ``3 d 4 h``: as base.js of the report."""
     if milliseconds < 9_950:
         return f"{milliseconds / 1_000:.1f} s" if milliseconds >= 50 else "0 s"
     seconds, minutes = (round(milliseconds / _UNITS[unit]) for unit in ("s", "m"))

@@ -1,10 +1,9 @@
-"""Entries of the journal, the topic ``__consumer_offsets``, as values: classic groups, and the
-offsets of all groups.
+"""Entries of the journal ``__consumer_offsets`` as values: classic groups, and all groups' offsets.
 
 An entry is one record: the new state of a group or an offset, or a tombstone that deletes it.
-:mod:`rota.engine.formats.journal` encodes entries as Kafka's bytes and decodes them. The entries of
-consumer groups (KIP-848) are in :mod:`rota.engine.model.consumer_group_entry`, those of share and
-streams groups in :mod:`rota.engine.model.share_streams_entry`.
+:mod:`rota.engine.formats.journal` has the encoder and the decoder. The entries of consumer groups
+(KIP-848) are in :mod:`.consumer_group_entry`, those of share and streams groups in
+:mod:`.share_streams_entry`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from rota.engine.model.topic import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from rota.engine.model.consumer_group_entry import ConsumerGroupEntry
-    from rota.engine.model.share_streams_entry import ShareGroupEntry, StreamsGroupEntry
+    from rota.engine.model.share_streams_entry import ShareRecord, StreamsRecord
 
 NO_TIMESTAMP = -1
 
@@ -32,8 +31,7 @@ class OffsetCommitEntry:
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
     commit_timestamp: int
-    #: Only where the client asked for a retention of its own (OffsetCommit v2-4).
-    expire_timestamp: int = NO_TIMESTAMP
+    expire_timestamp: int = NO_TIMESTAMP  # only if the client set a retention (OffsetCommit v2-4)
     topic_id: bytes | None = None
 
 
@@ -67,8 +65,7 @@ class GroupMetadataEntry:
     generation: int
     protocol: str | None
     leader: str | None
-    #: When the group came into the state it was saved in.
-    state_timestamp: int = NO_TIMESTAMP
+    state_timestamp: int = NO_TIMESTAMP  # when the group came into the state it was saved in
     members: tuple[GroupMetadataMember, ...] = ()
 
 
@@ -92,7 +89,6 @@ class UnparsedEntry:
     value: bytes | None
 
 
-#: Any record of the journal.
 JournalEntry: TypeAlias = (
-    "ClassicEntry | ConsumerGroupEntry | ShareGroupEntry | StreamsGroupEntry | UnparsedEntry"
+    "ClassicEntry | ConsumerGroupEntry | ShareRecord | StreamsRecord | UnparsedEntry"
 )

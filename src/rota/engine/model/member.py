@@ -13,15 +13,13 @@ import numpy.typing as npt
 from rota.engine.model.topic import NO_PARTITIONS, IntArray, PartitionNumbering, Partitions
 from rota.errors import InputError
 
-#: How an ownership without a known generation counts.
-NO_GENERATION = -1
+NO_GENERATION = -1  # how an ownership without a known generation counts
 
 
 class RebalanceProtocol(enum.IntEnum):
     """A member uses the highest one that all its strategies support."""
 
-    #: A member revokes all its partitions before it joins.
-    EAGER = 0
+    EAGER = 0  # a member revokes all its partitions before it joins
     #: Members keep their partitions; those that move are revoked now and assigned in the next
     #: rebalance.
     COOPERATIVE = 1
@@ -45,8 +43,7 @@ class OwnedPartitions:
 
     partitions: Partitions
     generation: int = NO_GENERATION
-    #: The problem of the bytes that it was read from; None if there was none.
-    note: str | None = None
+    note: str | None = None  # the problem of its bytes; None: no problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +56,9 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A member of a group, for callers of :func:`rota.assign`.
-
-    ``user_data`` is what the member's strategy sends to the leader. Without it, a custom
-    strategy makes it from the member's partitions; for built-in sticky, ``owned`` stands for it.
+    """A member of a group, for callers of :func:`rota.assign`. ``user_data`` is what the member's
+    strategy sends to the leader. Without it, a custom strategy makes it from the member's
+    partitions; for built-in sticky, ``owned`` stands for it.
     """
 
     id: str
@@ -160,8 +156,7 @@ class GroupSubscription(Mapping[str, Subscription]):
         return f"GroupSubscription({self._members!r})"
 
 
-#: A partition without an owner, in a column of owners.
-UNASSIGNED = -1
+UNASSIGNED = -1  # a partition without an owner, in a column of owners
 
 
 class Placement:
@@ -200,11 +195,10 @@ class Placement:
 
 
 class GroupAssignment(Mapping[str, Assignment]):
-    """The assignments of all members of a group.
-
-    Built from single assignments, or from a :class:`Placement`; then the :class:`Assignment` of a
-    member is created only on demand. ``target`` is the placement that a cooperative strategy works
-    towards: the one after all moving partitions have been handed over.
+    """The assignments of all members of a group. Built from single assignments, or from a
+    :class:`Placement`; then the :class:`Assignment` of a member is created only on demand.
+    ``target`` is the placement that a cooperative strategy works towards: the one after all moving
+    partitions have been handed over.
     """
 
     __slots__ = ("_written", "members", "notes", "placement", "target")

@@ -1,8 +1,7 @@
 """The requests that members and admins send to a group coordinator, as values.
 
 The broker makes these values from frames, a client makes frames from them, and the simulator passes
-them on unchanged. Where Kafka's behaviour depends on the version of a request, a named field says
-so.
+them on unchanged. Named fields stand for the request versions that change Kafka's behaviour.
 """
 
 from __future__ import annotations
@@ -13,9 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from rota.engine.model.topic import OffsetAndMetadata, TopicPartition
 
-#: The protocol type of consumers.
-CONSUMER_PROTOCOL_TYPE = "consumer"
-#: The member id of a new member.
+CONSUMER_PROTOCOL_TYPE = "consumer"  # the protocol type of consumers
 NO_MEMBER_ID = ""
 
 
@@ -43,10 +40,8 @@ class JoinGroup:
     client_id: str
     client_host: str
     reason: str | None = None
-    #: v4 on: a new dynamic member is sent its id first, and joins with it.
-    supports_member_id_required: bool = True
-    #: v9 on: the response can tell a leader to skip the assignment (KIP-814).
-    supports_skip_assignment: bool = True
+    supports_member_id_required: bool = True  # v4 on: a new dynamic member gets its id first
+    supports_skip_assignment: bool = True  # v9 on: a leader may skip the assignment (KIP-814)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +90,8 @@ class OffsetCommit:
     group_instance_id: str | None = None
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
-    #: v2-4: how long the client wants its offsets kept, in milliseconds.
-    retention: int | None = None
-    #: v9 on: an unknown group is 69; before, 22.
-    supports_group_id_not_found: bool = True
+    retention: int | None = None  # v2-4: in milliseconds, as the client wants it
+    supports_group_id_not_found: bool = True  # v9 on: an unknown group is 69; before, 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +119,7 @@ class DeleteGroups:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeGroups:
     groups: tuple[str, ...]
-    #: v6 on: an unknown group is 69; before, a Dead one without error.
-    supports_group_id_not_found: bool = True
+    supports_group_id_not_found: bool = True  # v6 on: 69; before: a Dead group, no error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

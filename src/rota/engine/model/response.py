@@ -1,5 +1,4 @@
-"""The group coordinator's responses, as values: one class for each request of
-:mod:`rota.engine.model.request`.
+"""The group coordinator's responses, as values: one for each of :mod:`rota.engine.model.request`.
 
 The names end in ``Result``; the messages of the protocol, as they are sent, end in ``Response``.
 """
@@ -29,8 +28,6 @@ from rota.errors import Code
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member in the list that the leader gets."""
-
     member_id: str
     group_instance_id: str | None
     metadata: bytes
@@ -136,10 +133,8 @@ class DescribeGroupsResult:
 class ListedGroup:
     group: str
     protocol_type: str
-    #: Empty if the broker is too old.
-    state: str
-    #: Or ``consumer`` (KIP-848), ``share``, ``streams``; empty if the broker is too old.
-    group_type: str = "classic"
+    state: str  # empty if the broker is too old
+    group_type: str = "classic"  # or ``consumer``, ``share``, ``streams``; empty: an old broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

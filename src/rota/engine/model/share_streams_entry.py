@@ -7,106 +7,74 @@ as in :mod:`rota.engine.model.consumer_group_entry`. A broker does not load this
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from rota.engine.model.consumer_group_entry import PartitionMetadataTopic, TargetAssignmentTopic
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRecord:
-    """A record whose key has a group."""
-
-    group: str
+from rota.engine.model import consumer_group_entry as consumer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberRecord(GroupRecord):
-    """A record whose key has a group and a member."""
+class ShareRecord(consumer.GroupRecord):
+    """A record of a share group."""
 
-    member_id: str
-
-
-class GroupRecordTombstone(GroupRecord):
     __slots__ = ()
 
 
-class MemberRecordTombstone(MemberRecord):
+class SharePartitionMetadataEntry(consumer.PartitionMetadataEntry, ShareRecord):
+    """Only early releases of Kafka 4 wrote it."""
+
+    __slots__ = ()
+
+
+class SharePartitionMetadataTombstone(consumer.PartitionMetadataTombstone, ShareRecord):
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharePartitionMetadataEntry(GroupRecord):
-    """The topics of a share group; only early releases of Kafka 4 wrote it."""
-
-    topics: tuple[PartitionMetadataTopic, ...]
-
-
-class SharePartitionMetadataTombstone(GroupRecordTombstone):
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareMemberMetadataEntry(MemberRecord):
+class ShareMemberMetadataEntry(consumer.ClientRecord, ShareRecord):
     """A member of a share group, with its subscription. It has no static id."""
 
-    rack: str | None
-    client_id: str
-    client_host: str
     topics: tuple[str, ...]
 
 
-class ShareMemberMetadataTombstone(MemberRecordTombstone):
+class ShareMemberMetadataTombstone(consumer.MemberMetadataTombstone, ShareRecord):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroupMetadataEntry(GroupRecord):
-    """The epoch of a share group."""
-
-    epoch: int
-    #: Of the subscribed topics.
-    metadata_hash: int
-
-
-class ShareGroupMetadataTombstone(GroupRecordTombstone):
+class ShareGroupMetadataEntry(consumer.ConsumerGroupMetadataEntry, ShareRecord):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareTargetAssignmentMetadataEntry(GroupRecord):
-    """The epoch that the target assignment was computed for."""
-
-    epoch: int
-    #: The time of the computation; 0 if unknown (before Kafka 4.3).
-    timestamp: int = 0
-
-
-class ShareTargetAssignmentMetadataTombstone(GroupRecordTombstone):
+class ShareGroupMetadataTombstone(consumer.ConsumerGroupMetadataTombstone, ShareRecord):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareTargetAssignmentMemberEntry(MemberRecord):
+class ShareTargetAssignmentMetadataEntry(consumer.TargetAssignmentMetadataEntry, ShareRecord):
+    __slots__ = ()
+
+
+class ShareTargetAssignmentMetadataTombstone(
+    consumer.TargetAssignmentMetadataTombstone, ShareRecord
+):
+    __slots__ = ()
+
+
+class ShareTargetAssignmentMemberEntry(consumer.TargetAssignmentMemberEntry, ShareRecord):
     """The partitions that a member will read; other members may read them too."""
 
-    topics: tuple[TargetAssignmentTopic, ...]
+    __slots__ = ()
 
 
-class ShareTargetAssignmentMemberTombstone(MemberRecordTombstone):
+class ShareTargetAssignmentMemberTombstone(consumer.TargetAssignmentMemberTombstone, ShareRecord):
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShareCurrentMemberAssignmentEntry(MemberRecord):
+class ShareCurrentMemberAssignmentEntry(consumer.CurrentAssignmentEntry, ShareRecord):
     """The partitions that a member reads."""
 
-    epoch: int
-    previous_epoch: int
-    state: int
-    assigned: tuple[TargetAssignmentTopic, ...]
+    assigned: tuple[consumer.TargetAssignmentTopic, ...]
 
 
-class ShareCurrentMemberAssignmentTombstone(MemberRecordTombstone):
+class ShareCurrentMemberAssignmentTombstone(consumer.CurrentMemberAssignmentTombstone, ShareRecord):
     __slots__ = ()
 
 
@@ -126,7 +94,7 @@ class ShareStateDeletedTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShareStatePartitionMetadataEntry(GroupRecord):
+class ShareStatePartitionMetadataEntry(ShareRecord):
     """The partitions that members can read (initialized), or cannot read yet."""
 
     initializing: tuple[ShareStateTopic, ...]
@@ -134,27 +102,14 @@ class ShareStatePartitionMetadataEntry(GroupRecord):
     deleting: tuple[ShareStateDeletedTopic, ...]
 
 
-class ShareStatePartitionMetadataTombstone(GroupRecordTombstone):
+class ShareStatePartitionMetadataTombstone(ShareRecord):
     __slots__ = ()
 
 
-#: What Kafka's coordinator writes of share groups.
-ShareGroupEntry: TypeAlias = (
-    SharePartitionMetadataEntry
-    | SharePartitionMetadataTombstone
-    | ShareMemberMetadataEntry
-    | ShareMemberMetadataTombstone
-    | ShareGroupMetadataEntry
-    | ShareGroupMetadataTombstone
-    | ShareTargetAssignmentMetadataEntry
-    | ShareTargetAssignmentMetadataTombstone
-    | ShareTargetAssignmentMemberEntry
-    | ShareTargetAssignmentMemberTombstone
-    | ShareCurrentMemberAssignmentEntry
-    | ShareCurrentMemberAssignmentTombstone
-    | ShareStatePartitionMetadataEntry
-    | ShareStatePartitionMetadataTombstone
-)
+class StreamsRecord(consumer.GroupRecord):
+    """A record of a streams group."""
+
+    __slots__ = ()
 
 
 class KeyValue(NamedTuple):
@@ -165,29 +120,22 @@ class KeyValue(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsGroupMetadataEntry(GroupRecord):
-    """The epoch of a streams group."""
-
-    epoch: int
-    metadata_hash: int
-    #: The topology whose topics were found in the cluster; -1: none yet.
-    validated_topology_epoch: int = -1
-    #: The settings of the last assignment.
-    configs: tuple[KeyValue, ...] | None = ()
+class StreamsGroupMetadataEntry(consumer.ConsumerGroupMetadataEntry, StreamsRecord):
+    validated_topology_epoch: int = -1  # topology with all topics in the cluster; -1: none
+    configs: tuple[KeyValue, ...] | None = ()  # the settings of the last assignment
 
 
-class StreamsGroupMetadataTombstone(GroupRecordTombstone):
+class StreamsGroupMetadataTombstone(consumer.ConsumerGroupMetadataTombstone, StreamsRecord):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsPartitionMetadataEntry(GroupRecord):
-    """The topics of a streams group; only early releases of Kafka 4 wrote it."""
+class StreamsPartitionMetadataEntry(consumer.PartitionMetadataEntry, StreamsRecord):
+    """Only early releases of Kafka 4 wrote it."""
 
-    topics: tuple[PartitionMetadataTopic, ...]
+    __slots__ = ()
 
 
-class StreamsPartitionMetadataTombstone(GroupRecordTombstone):
+class StreamsPartitionMetadataTombstone(consumer.PartitionMetadataTombstone, StreamsRecord):
     __slots__ = ()
 
 
@@ -199,13 +147,10 @@ class StreamsEndpoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsMemberMetadataEntry(MemberRecord):
+class StreamsMemberMetadataEntry(consumer.ClientRecord, StreamsRecord):
     """A member of a streams group: a thread of a process."""
 
     group_instance_id: str | None
-    rack: str | None
-    client_id: str
-    client_host: str
     rebalance_timeout: int
     topology_epoch: int
     process_id: str
@@ -213,20 +158,17 @@ class StreamsMemberMetadataEntry(MemberRecord):
     client_tags: tuple[KeyValue, ...]
 
 
-class StreamsMemberMetadataTombstone(MemberRecordTombstone):
+class StreamsMemberMetadataTombstone(consumer.MemberMetadataTombstone, StreamsRecord):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsTargetAssignmentMetadataEntry(GroupRecord):
-    """The epoch that the target assignment was computed for."""
-
-    epoch: int
-    #: The time of the computation; 0 if unknown (before Kafka 4.3).
-    timestamp: int = 0
+class StreamsTargetAssignmentMetadataEntry(consumer.TargetAssignmentMetadataEntry, StreamsRecord):
+    __slots__ = ()
 
 
-class StreamsTargetAssignmentMetadataTombstone(GroupRecordTombstone):
+class StreamsTargetAssignmentMetadataTombstone(
+    consumer.TargetAssignmentMetadataTombstone, StreamsRecord
+):
     __slots__ = ()
 
 
@@ -239,7 +181,7 @@ class StreamsTasks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsTargetAssignmentMemberEntry(MemberRecord):
+class StreamsTargetAssignmentMemberEntry(consumer.MemberRecord, StreamsRecord):
     """The tasks that a member will run."""
 
     active: tuple[StreamsTasks, ...]
@@ -247,7 +189,9 @@ class StreamsTargetAssignmentMemberEntry(MemberRecord):
     warmup: tuple[StreamsTasks, ...]
 
 
-class StreamsTargetAssignmentMemberTombstone(MemberRecordTombstone):
+class StreamsTargetAssignmentMemberTombstone(
+    consumer.TargetAssignmentMemberTombstone, StreamsRecord
+):
     __slots__ = ()
 
 
@@ -255,17 +199,13 @@ class StreamsTargetAssignmentMemberTombstone(MemberRecordTombstone):
 class StreamsCurrentTasks:
     subtopology: str
     partitions: tuple[int, ...]
-    #: The epoch in which each was given; only active tasks have it.
-    epochs: tuple[int, ...] | None = ()
+    epochs: tuple[int, ...] | None = ()  # each task's own epoch; only active tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsCurrentMemberAssignmentEntry(MemberRecord):
+class StreamsCurrentMemberAssignmentEntry(consumer.CurrentAssignmentEntry, StreamsRecord):
     """The tasks that a member runs, or must give up. A static member that left has epoch -2."""
 
-    epoch: int
-    previous_epoch: int
-    state: int
     active: tuple[StreamsCurrentTasks, ...]
     standby: tuple[StreamsCurrentTasks, ...]
     warmup: tuple[StreamsCurrentTasks, ...]
@@ -274,7 +214,9 @@ class StreamsCurrentMemberAssignmentEntry(MemberRecord):
     warmup_revoking: tuple[StreamsCurrentTasks, ...]
 
 
-class StreamsCurrentMemberAssignmentTombstone(MemberRecordTombstone):
+class StreamsCurrentMemberAssignmentTombstone(
+    consumer.CurrentMemberAssignmentTombstone, StreamsRecord
+):
     __slots__ = ()
 
 
@@ -283,10 +225,8 @@ class StreamsInternalTopic:
     """A topic that Kafka Streams creates."""
 
     topic: str
-    #: 0 if the number follows from other topics.
-    partition_count: int
-    #: 0: the broker's default.
-    replication_factor: int
+    partition_count: int  # 0 if the number follows from other topics
+    replication_factor: int  # 0: the broker's default
     configs: tuple[KeyValue, ...]
 
 
@@ -313,29 +253,10 @@ class Subtopology:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsTopologyEntry(GroupRecord):
+class StreamsTopologyEntry(StreamsRecord):
     epoch: int
     subtopologies: tuple[Subtopology, ...]
 
 
-class StreamsTopologyTombstone(GroupRecordTombstone):
+class StreamsTopologyTombstone(StreamsRecord):
     __slots__ = ()
-
-
-#: What Kafka's coordinator writes of streams groups.
-StreamsGroupEntry: TypeAlias = (
-    StreamsGroupMetadataEntry
-    | StreamsGroupMetadataTombstone
-    | StreamsPartitionMetadataEntry
-    | StreamsPartitionMetadataTombstone
-    | StreamsMemberMetadataEntry
-    | StreamsMemberMetadataTombstone
-    | StreamsTargetAssignmentMetadataEntry
-    | StreamsTargetAssignmentMetadataTombstone
-    | StreamsTargetAssignmentMemberEntry
-    | StreamsTargetAssignmentMemberTombstone
-    | StreamsCurrentMemberAssignmentEntry
-    | StreamsCurrentMemberAssignmentTombstone
-    | StreamsTopologyEntry
-    | StreamsTopologyTombstone
-)

@@ -1,4 +1,4 @@
-"""Rules and helpers for text: Kafka strings, topic names, patterns, and text for messages.
+"""Kafka strings, topic names, patterns, and text for messages.
 
 To keep imports fast, this module imports neither numpy nor the formats.
 """
@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from rota.errors import InputError
 
-#: Kafka sends the length of a string in 16 bits.
-MAX_STRING_BYTES = 2**15 - 1
+MAX_STRING_BYTES = 2**15 - 1  # Kafka sends the length of a string in 16 bits
 MAX_SHOWN_CHARACTERS = 40
 
 
@@ -22,9 +21,7 @@ def quote_shortened(text: str) -> str:
 
 
 def shorten_middle(text: str, most: int) -> str:
-    """Returns a name in at most ``most`` characters; keeps both ends, because many names differ at
-    the end.
-    """
+    """Returns at most ``most`` characters; keeps both ends: many names differ at the end."""
     if len(text) <= most:
         return text
     back = (most - 1) // 2
@@ -68,10 +65,8 @@ def suggest_or_list_names(unknown: Iterable[str], names: Iterable[str]) -> str:
 
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
-#: The topic of Kafka's own state; no user topic may have this name.
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-#: The name of a partition's folder is the topic name and the partition number.
-MAX_TOPIC_NAME_LENGTH = 249
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"  # Kafka's own state; no user topic has this name
+MAX_TOPIC_NAME_LENGTH = 249  # a partition's folder: topic name and partition number
 
 
 def find_topic_name_problem(name: str) -> str | None:
@@ -93,8 +88,7 @@ def unify_collision_characters(name: str) -> str:
     return name.replace(".", "_")
 
 
-#: The names that a message lists before it counts the rest.
-MAX_LISTED_NAMES = 3
+MAX_LISTED_NAMES = 3  # the names that a message lists before it counts the rest
 
 
 def list_first_names(names: Sequence[str]) -> str:
@@ -109,5 +103,4 @@ def count_noun(number: int, noun: str) -> str:
 
 
 def format_seconds(milliseconds: int) -> str:
-    """Formats milliseconds as seconds: ``12.3 s``."""
     return f"{milliseconds / 1000:.1f} s"

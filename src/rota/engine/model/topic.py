@@ -1,8 +1,4 @@
-"""Topics, partitions and offsets.
-
-A single partition is a :class:`TopicPartition`. Large sets of partitions are numpy columns:
-:class:`Partitions` and :class:`PartitionNumbering`.
-"""
+"""Topics, partitions and offsets: single ones as tuples, large sets as numpy columns."""
 
 from __future__ import annotations
 
@@ -16,8 +12,7 @@ import numpy.typing as npt
 
 from rota.errors import InputError
 
-#: Member indices, topic indices and partition numbers: 32 bits are Kafka's own width.
-IntArray = npt.NDArray[np.int32]
+IntArray = npt.NDArray[np.int32]  # members, topics, partitions: Kafka's own width is 32 bits
 
 MAX_PARTITIONS = 2**31 - 1
 
@@ -56,9 +51,7 @@ def _make_read_only_array(values: Sequence[int]) -> IntArray:
 
 
 class Partitions:
-    """Partitions of several topics, in order: row i is partition ``numbers[i]`` of topic
-    ``names[topic[i]]``. A :class:`TopicPartition` is created only on demand.
-    """
+    """Partitions of several topics: row i is partition ``numbers[i]`` of ``names[topic[i]]``."""
 
     __slots__ = ("names", "numbers", "topic")
 
@@ -115,9 +108,8 @@ NO_PARTITIONS = Partitions.of(())
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The topics that the leader knows: their partition counts, and the racks of their replicas.
-
-    A topic without metadata is absent. ``racks[topic][p]`` are the racks that hold a replica of
+    """The topics that the leader knows: their partition counts, and the racks of their replicas. A
+    topic without metadata is absent. ``racks[topic][p]`` are the racks that hold a replica of
     partition p; topics without known racks are absent there.
     """
 
@@ -159,8 +151,8 @@ def _check_rack_names(topic: str, number: int, racks: object) -> frozenset[str]:
 
 
 class PartitionNumbering:
-    """Numbers all partitions of some topics, one topic after the other: partition p of topic t has
-    the number ``starts[t] + p``, so an assignment is one array of owners.
+    """Numbers partitions, topic after topic: partition p of topic t has number ``starts[t] + p``.
+    So an assignment is one array of owners.
     """
 
     def __init__(self, topics: tuple[str, ...], counts: Iterable[int]) -> None:
@@ -181,7 +173,6 @@ class PartitionNumbering:
 
     @cached_property
     def topic_of(self) -> IntArray:
-        """The topic's position, for each partition."""
         positions = np.repeat(np.arange(len(self.topics), dtype=np.int32), self.counts)
         positions.setflags(write=False)
         return positions
@@ -200,15 +191,12 @@ class PartitionNumbering:
         return TopicPartition(self.topics[topic], int(number - self.starts[topic]))
 
     def partitions_at(self, numbers: npt.NDArray[np.integer]) -> Partitions:
-        """The partitions with these numbers, in this order."""
         topic = np.searchsorted(self.starts, numbers, side="right").astype(np.int32) - np.int32(1)
         return Partitions(self.topics, topic, (numbers - self.starts[topic]).astype(np.int32))
 
 
-#: How the protocol says that nothing was committed.
-NO_OFFSET = -1
-#: How the protocol says that the leader's epoch is not known.
-NO_LEADER_EPOCH = -1
+NO_OFFSET = -1  # nothing was committed
+NO_LEADER_EPOCH = -1  # the leader's epoch is not known
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The simulated broker: a coordinator, its journal, its crashes, and the connections to it.
 
-As in Kafka, the requests of one connection are handled one at a time and in order: a request that
-is sent while a JoinGroup waits for its response is read after that response.
+As in Kafka, the requests of a connection are handled in order, one at a time: a request sent while
+a JoinGroup waits is read after its response.
 """
 
 from __future__ import annotations
@@ -37,8 +37,6 @@ class CrashPoint(enum.Enum):
 
 
 class ResponseReceiver(Protocol):
-    """Receives the response to a request."""
-
     def receive_response(self, response: GroupResponse) -> None: ...
 
 
@@ -67,8 +65,6 @@ class SimulatedBroker:
     def _new_id(self) -> str:
         self._ids += 1
         return make_uuid(self._seed, self._ids)
-
-    # start and stop
 
     def start(self, load_time: int = 0) -> None:
         """Starts a coordinator that loads the journal, which takes ``load_time``."""
@@ -132,8 +128,6 @@ class SimulatedBroker:
         self.timers.clear()
         self._receivers.clear()
 
-    # requests and timers
-
     def request(self, receiver: ResponseReceiver, request: GroupRequest) -> None:
         assert self.coordinator is not None
         self._tokens += 1
@@ -192,8 +186,6 @@ class SimulatedBroker:
             )
             self.committed[group, partition] = position.offset
 
-    # commands
-
     def _execute(self, commands: list[events.CoordinatorCommand]) -> None:
         epoch = self._epoch
         for command in commands:
@@ -237,19 +229,14 @@ class SimulatedBroker:
 
 
 def _is_commit_append(append: events.AppendEntries) -> bool:
-    """Whether an append is an offset commit; members commit repeatedly while nothing happens."""
     return isinstance(append.entries[0], OffsetCommitEntry)
 
 
-#: ``request.timeout.ms``: the client then closes the connection.
-REQUEST_TIMEOUT = 30_000
-#: A join may take the rebalance timeout and this much more, as in Kafka's consumer.
-JOIN_TIMEOUT_MARGIN = 5_000
+REQUEST_TIMEOUT = 30_000  # ``request.timeout.ms``: the client then closes the connection
+JOIN_TIMEOUT_MARGIN = 5_000  # a join may take so much more, as in Kafka's consumer
 
 
 class ConnectionClient(Protocol):
-    """The process that uses a connection."""
-
     @property
     def name(self) -> str: ...
 
@@ -258,15 +245,13 @@ class ConnectionClient(Protocol):
 
     def receive_response(self, request_id: int, response: GroupResponse) -> None: ...
 
-    def handle_disconnect(self, connection: SimulatedConnection, request_ids: list[int]) -> None:
-        """The connection is closed; these requests get no response."""
-        ...
+    def handle_disconnect(
+        self, connection: SimulatedConnection, request_ids: list[int]
+    ) -> None: ...
 
 
 @dataclass(slots=True)
 class _InFlightRequest:
-    """A request in flight; receives the coordinator's response."""
-
     connection: SimulatedConnection
     request_id: int
     request: GroupRequest
@@ -325,8 +310,6 @@ class SimulatedConnection:
         due = self._state.now + timeout
         self._timeouts[request_id] = self._state.scheduler.add(due, self.disconnect)
 
-    # at the coordinator
-
     def _arrive(self, in_flight: _InFlightRequest) -> None:
         if self._broker.coordinator is None:
             self._state.scheduler.add(self._state.now + in_flight.response_delay, self.disconnect)
@@ -351,7 +334,6 @@ class SimulatedConnection:
         self._broker.request(in_flight, in_flight.request)
 
     def send_response(self, in_flight: _InFlightRequest, response: GroupResponse) -> None:
-        """Sends the coordinator's response, and reads the next request."""
         state = self._state
         self._busy = False
         heartbeat = type(response) is HeartbeatResult and response.code is Code.NONE
@@ -383,8 +365,6 @@ class SimulatedConnection:
         elif self.is_open:
             self._handle_request(in_flight)
 
-    # at the process
-
     def _deliver_response(self, argument: tuple[int, GroupResponse]) -> None:
         if not self.is_open:
             return
@@ -398,7 +378,6 @@ class SimulatedConnection:
         self._end.receive_response(request_id, response)
 
     def disconnect(self, _: object) -> None:
-        """Breaks the connection; the process notices."""
         if not self.is_open:
             return
         if self._end.frozen_until > self._state.now:

@@ -44,10 +44,8 @@ from rota.errors import InputError
 HEARTBEAT_INTERVAL = 5 * SECOND
 SESSION_TIMEOUT = 45 * SECOND
 ASSIGNMENT_INTERVAL = SECOND
-#: The epoch of a new group, before its first member.
-FIRST_EPOCH = 1
-#: The time in which a member commits and revokes partitions, or starts to read new ones.
-RECONCILIATION_MS = (80, 400)
+FIRST_EPOCH = 1  # the epoch of a new group, before its first member
+RECONCILIATION_MS = (80, 400)  # a member commits and revokes, or starts to read, within this
 REQUEST_MS = (2, 5)
 #: The time in which the share coordinator creates the state of a share group's partitions.
 INITIALIZATION_MS = (1_500, 3_000)
@@ -77,8 +75,7 @@ class _Member:
     commit: ScheduledAction
     sent_at: int = 0
     saved: _SavedState = _NEW_MEMBER
-    #: The partitions that the process reads.
-    owned: frozenset[TopicPartition] = frozenset()
+    owned: frozenset[TopicPartition] = frozenset()  # the partitions that the process reads
 
 
 class _RecordNumbers(NamedTuple):
@@ -369,10 +366,8 @@ class ShareGroupSimulation(ConsumerGroupSimulation):
     kind = "share"
     assignor = "org.apache.kafka.coordinator.group.assignor.SimpleAssignor@468a5d8a"
     numbers = _RecordNumbers(epoch=11, member=10, target=12, member_target=13, member_state=14)
-    #: The partitions with a share state; others are not assigned.
-    _initialized: Sequence[TopicPartition] = ()
-    #: Partitions were initialized after the last heartbeat.
-    _has_new_partitions = False
+    _initialized: Sequence[TopicPartition] = ()  # those with a share state; others stay free
+    _has_new_partitions = False  # partitions were initialized after the last heartbeat
 
     def _start(self, name: str) -> None:
         super()._start(name)

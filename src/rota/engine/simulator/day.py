@@ -24,8 +24,7 @@ from rota.engine.simulator.seeded_random import SeededRandom, hash_text, mix_num
 from rota.engine.simulator.simulation import ScenarioRunner
 from rota.engine.simulator.trace import SimulatedLogLine, TraceEventType, list_log_lines
 
-#: An event as in a scenario file.
-EventTable: TypeAlias = Mapping[str, object]
+EventTable: TypeAlias = Mapping[str, object]  # an event as in a scenario file
 
 #: Traffic in each hour of the day, in per cent of the average.
 HOURLY_LOAD_PERCENT = (
@@ -74,10 +73,8 @@ BROKER_COUNT = 3
 #: One broker is restarted: the time, the broker id, and how long its groups have no coordinator.
 BROKER_OUTAGE = ("4h32m", 2, "14s")
 DEFAULT_CLIENT_ID = "consumer-{group}-1"
-#: A pod of a Deployment gets another name at each start.
-POD_CLIENT_ID = "{name}-{start}"
-#: A pod of a StatefulSet keeps its name.
-STATEFUL_SET_CLIENT_ID = "{name}"
+POD_CLIENT_ID = "{name}-{start}"  # a pod of a Deployment gets another name at each start
+STATEFUL_SET_CLIENT_ID = "{name}"  # a pod of a StatefulSet keeps its name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,21 +82,16 @@ class GroupPlan:
     """A group and its events in the demo's day."""
 
     group: str
-    #: None: a classic group.
-    simulation: type[ConsumerGroupSimulation] | None = None
-    #: Of classic members, in their order of preference.
-    strategy: Sequence[str] = DEFAULT_STRATEGIES
+    simulation: type[ConsumerGroupSimulation] | None = None  # None: a classic group
+    strategy: Sequence[str] = DEFAULT_STRATEGIES  # of classic members, in their order of preference
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     count: int
     events: tuple[EventTable, ...] = ()
-    #: Members that differ from the first ones, as in a scenario file.
-    others: tuple[Mapping[str, object], ...] = ()
-    #: Of all members, as in a scenario file.
-    settings: Mapping[str, object] = field(default_factory=dict)
+    others: tuple[Mapping[str, object], ...] = ()  # unlike the first ones, as in a scenario
+    settings: Mapping[str, object] = field(default_factory=dict)  # of all, as in a scenario
     client_id: str = POD_CLIENT_ID
-    #: Minutes between commits; 0: never.
-    commit_minutes: int = 5
+    commit_minutes: int = 5  # minutes between commits; 0: never
     #: Records that all members together can handle, in per cent of the average traffic. With less
     #: than 600 the members with the most partitions fall behind in the peak.
     capacity_percent: int = 600
@@ -377,13 +369,10 @@ GROUP_PLANS = (
 
 DAY = 24 * HOUR
 MINUTE = 60_000
-#: Age of the cluster when the day begins.
-CLUSTER_AGE = 20 * DAY
-#: The groups start within this time.
-START_MINUTES = 8
+CLUSTER_AGE = 20 * DAY  # age of the cluster when the day begins
+START_MINUTES = 8  # the groups start within this time
 SAMPLE_INTERVAL = 5 * MINUTE
-#: The members simulate Java consumers, so they use Java's sticky assignment.
-DAY_SOLVER = "kafka"
+DAY_SOLVER = "kafka"  # the members simulate Java consumers, so they use Java's sticky assignment
 
 
 class OffsetSample(NamedTuple):
@@ -399,8 +388,7 @@ class GroupDay:
     """The result of one group's day. Times are milliseconds since 1970."""
 
     group: str
-    #: The entries with their times.
-    journal: Sequence[tuple[int, JournalEntry]]
+    journal: Sequence[tuple[int, JournalEntry]]  # the entries with their times
     log: Sequence[SimulatedLogLine]
 
     @property

@@ -17,11 +17,9 @@ from rota.errors import Code
 class Delivery:
     """How one request is delivered. Only messages of different connections may overtake."""
 
-    #: Travel time of the request, in milliseconds.
-    delay: int
+    delay: int  # travel time of the request, in milliseconds
     response_delay: int
-    #: The request does not arrive; the member closes the connection after its request timeout.
-    lost: bool = False
+    lost: bool = False  # it does not arrive; the member waits for its request timeout
     #: The connection breaks this long after the request was sent, even if a response is under way.
     disconnect_after: int | None = None
     #: The request arrives again after these delays; the responses to the copies are discarded.
@@ -29,8 +27,6 @@ class Delivery:
 
 
 class NetworkModel(Protocol):
-    """Decides how long messages and appends take and which of them fail."""
-
     @property
     def is_memoryless(self) -> bool:
         """Whether delivery depends only on time and sender, so that heartbeats may be skipped."""

@@ -1,8 +1,7 @@
 """A member's process: its state machine, the application around it, and the records it reads.
 
 The application polls, processes the returned records, and polls again. Records are not simulated
-one by one: end offsets are computed from the clock, and positions from the read rate and the end
-offset.
+one by one: end offsets come from the clock, positions from the read rate and the end offset.
 """
 
 from __future__ import annotations
@@ -29,18 +28,13 @@ from rota.engine.simulator.trace import TraceEventType
 SECOND = 1_000
 HOUR = 3_600 * SECOND
 HOURS_PER_DAY = 24
-#: The average traffic, in per cent.
-AVERAGE_PERCENT = 100
-#: Records per hour in a partition by default: one per second.
-DEFAULT_HOURLY_RATE = 3_600
-#: Largest difference of a partition's rate from its topic's average, because keys are uneven.
-MAX_SKEW_PERCENT = 35
+AVERAGE_PERCENT = 100  # the average traffic, in per cent
+DEFAULT_HOURLY_RATE = 3_600  # records per hour in a partition by default: one per second
+MAX_SKEW_PERCENT = 35  # largest difference from the topic's average rate: keys are uneven
 RETENTION_TIME = 7 * HOURS_PER_DAY * HOUR
 
 
 class Traffic:
-    """The number of records in each partition over time."""
-
     def __init__(  # noqa: PLR0913 (all are options)
         self,
         rates: Mapping[str, int] | None = None,
@@ -51,9 +45,7 @@ class Traffic:
         failing: Mapping[TopicPartition, int] | None = None,
         seed: int | None = None,
     ) -> None:
-        """Sets the rates.
-
-        :param rates: records per hour in each partition of a topic, in an average hour
+        """:param rates: records per hour in each partition of a topic, in an average hour
         :param hours: the traffic in each hour of the day, in per cent of the average hour
         :param since: the time of the first records; 0 is a midnight
         :param created: the creation times of partitions that were created later
@@ -99,8 +91,7 @@ class Traffic:
         return before * HOUR + self._hours[hour] * rest
 
 
-#: One record per second in every partition.
-EVEN_TRAFFIC = Traffic()
+EVEN_TRAFFIC = Traffic()  # one record per second in every partition
 
 
 class TrafficReader:
@@ -152,34 +143,25 @@ RECURRING_TIMERS = frozenset(
     {MemberTimer.HEARTBEAT, MemberTimer.SESSION, MemberTimer.POLL, MemberTimer.COMMIT}
 )
 
-#: How long an application waits for its consumer to close: Kafka's default.
-CLOSE_TIMEOUT = 30_000
+CLOSE_TIMEOUT = 30_000  # how long an application waits for its consumer to close: Kafka's default
 
 ListenerBehavior = Callable[[ListenerMethod, tuple[TopicPartition, ...]], Exception | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessConfig:
-    """The configuration of a process. Times are in milliseconds."""
-
     name: str
     config: MemberConfig
-    #: Makes the strategies; each process has its own, because they remember.
-    assignors: Callable[[], Sequence[Assignor]]
+    assignors: Callable[[], Sequence[Assignor]]  # new ones per process, because they remember
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    #: Time to process the records of one poll.
-    processing: int = 0
-    #: Duration of a call of the rebalance listener.
-    listener_time: int = 0
+    processing: int = 0  # time to process the records of one poll
+    listener_time: int = 0  # duration of a call of the rebalance listener
     #: Returns the exception that a listener call raises, or None.
     listener: ListenerBehavior = lambda _method, _partitions: None
-    #: The client host, as the broker saves it.
-    host: str = ""
-    #: The records in the topics.
+    host: str = ""  # the client host, as the broker saves it
     traffic: Traffic = EVEN_TRAFFIC
-    #: Number of records per second that the process can handle; None: no limit.
-    capacity: int | None = None
+    capacity: int | None = None  # records per second that the process can handle; None: any
 
 
 class SimulatedProcess:
@@ -211,8 +193,7 @@ class SimulatedProcess:
         self._cluster = cluster
         self._on_end = on_end
         self._started_at = state.now
-        #: Listener calls that have not returned.
-        self._calls = 0
+        self._calls = 0  # listener calls that have not returned
         self._closing = False
         self._stalled = False
         self._paused = False
@@ -226,8 +207,6 @@ class SimulatedProcess:
         state.add_period(program.config.heartbeat_interval)
         self._expect_loop()
 
-    # events of the scenario
-
     def start(self) -> None:
         subscription = self.program.topics, self.program.pattern
         self._state.add_record(TraceEventType.STARTED, self.name, subscription)
@@ -235,7 +214,6 @@ class SimulatedProcess:
         self.handle_event(events.PollBegan())
 
     def crash(self) -> None:
-        """Ends the process without a LeaveGroup request."""
         self._state.add_record(TraceEventType.CRASHED, self.name)
         self._end()
 
@@ -271,7 +249,6 @@ class SimulatedProcess:
             self._end_poll_if_due()
 
     def slow_down(self, processing: int) -> None:
-        """Sets the processing time, from the next poll on."""
         if self._ready(lambda _: self.slow_down(processing)):
             self._state.add_record(TraceEventType.SLOWED, self.name, processing)
             self.processing = processing
@@ -297,8 +274,6 @@ class SimulatedProcess:
             due += after - (due - self._started_at) % after
         self._state.scheduler.add(due, self._update_metadata)
 
-    # commands of the member and responses from the network
-
     def handle_event(self, event: events.MemberEvent) -> None:
         """Passes an event to the state machine and executes its commands at the same time."""
         following: events.MemberEvent | None = event
@@ -315,7 +290,6 @@ class SimulatedProcess:
             self._state.add_record(TraceEventType.IDENTITY, self.name, self.member_id)
 
     def handle_disconnect(self, connection: SimulatedConnection, request_ids: list[int]) -> None:
-        """The connection is closed; these requests get no response."""
         if self.connection is connection:
             self.connection = None
         for request_id in request_ids:
@@ -454,8 +428,6 @@ class SimulatedProcess:
             return False
         return True
 
-    # the poll loop
-
     def _end_poll_if_due(self) -> None:
         """Ends a poll as soon as the process has partitions, because they have records."""
         if self.processing_timer is not None or self._calls or self._closing or not self.alive:
@@ -504,15 +476,12 @@ class SimulatedProcess:
         else:
             self.handle_event(events.PollBegan())
 
-    # positions
-
     def _consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         self._read()
         return self._reader.positions()
 
     @property
     def may_commit(self) -> bool:
-        """Whether its polls commit automatically."""
         return self.machine.state is MemberState.STABLE
 
     @property

@@ -1,9 +1,9 @@
 """The rebalances of a simulation and its downtime.
 
 :mod:`rota.engine.history` finds the rebalances, their costs and the downtime as in a real group;
-the trace has their starts, ends, reasons and waits. A rebalance begins when the coordinator asks
-the members to join. It ends when the group is stable and every running member has its assignment,
-or when the next one begins. Attempts that were interrupted belong to the rebalance that followed.
+the trace has their starts, ends, reasons and waits. A rebalance begins when the coordinator
+asks the members to join. It ends when the group is stable and every running member has its
+assignment, or when the next one begins. Interrupted attempts belong to the next rebalance.
 
 A rebalance can wait three times: for every member of the last generation to join, for the leader's
 assignment, and for each member to take its assignment.
@@ -41,8 +41,7 @@ from rota.engine.model.topic import TopicPartition
 from rota.engine.simulator.process import Traffic
 from rota.engine.simulator.trace import TraceEventType, TraceRecord, list_log_lines
 
-#: Members learn of a rebalance from their next heartbeat; longer waits are reported.
-LONG_WAIT = 10_000
+LONG_WAIT = 10_000  # longer waits for the next heartbeat are reported
 NO_COST = RebalanceCost(
     moved=0, moves_needed=0, orphaned=0, revoked=0, idle_members=0, most=0, least=0
 )
@@ -51,11 +50,9 @@ NO_COST = RebalanceCost(
 class RebalanceWait(NamedTuple):
     """A long wait of a rebalance, in milliseconds."""
 
-    #: The processes it waited for; empty if it waited for the leader's assignment.
-    members: tuple[str, ...]
+    members: tuple[str, ...]  # whom it waited for; empty: the leader's assignment
     time: int
-    #: How the wait ended.
-    why: str
+    why: str  # how the wait ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,20 +61,14 @@ class SimulatedRebalance:
 
     start: int
     end: int
-    #: False if it was still running when the simulation ended.
-    finished: bool
-    #: Why it began; members by the names of their processes.
-    cause: RebalanceReason
-    #: Whether the member left, or its session expired, because its application polled too late.
-    polled_late: bool
-    #: Number of times that the coordinator asked the members to join.
-    attempts: int
+    finished: bool  # False if it was still running when the simulation ended
+    cause: RebalanceReason  # why it began; members by the names of their processes
+    polled_late: bool  # it left, or its session expired, because its application polled late
+    attempts: int  # number of times that the coordinator asked the members to join
     waits: tuple[RebalanceWait, ...]
-    #: The rebalance in the journal; None if no generation resulted from it.
-    step: Rebalance | None = field(repr=False)
+    step: Rebalance | None = field(repr=False)  # in the journal; None: it left no generation
     cost: RebalanceCost
-    #: The number of partitions of each process afterwards.
-    loads: Mapping[str, int]
+    loads: Mapping[str, int]  # the number of partitions of each process afterwards
 
     @property
     def reason(self) -> str:
@@ -117,10 +108,8 @@ class _JoinAttempt:
     start: int
     cause: RebalanceReason
     polled_late: bool
-    #: Members that have not joined yet.
-    missing: dict[str, None]
-    #: When the current phase (join, sync, or assignment) began.
-    since: int
+    missing: dict[str, None]  # members that have not joined yet
+    since: int  # when the current phase (join, sync, or assignment) began
     #: The position of its rebalance; None if it was interrupted before a generation was written.
     position: int | None = None
     end: int | None = None
@@ -150,13 +139,11 @@ class _AttemptReader:
 
     def __init__(self, positions: Mapping[int, int]) -> None:
         self.attempts: list[_JoinAttempt] = []
-        #: The process of each member id.
-        self.names: dict[str, str] = {}
+        self.names: dict[str, str] = {}  # the process of each member id
         self._positions = positions
         self._offset = -1
         self._running: set[str] = set()
-        #: The processes of the generation that was written last.
-        self._members: list[str] = []
+        self._members: list[str] = []  # the processes of the generation that was written last
         self._stable = True
         #: Processes that have not received their assignment in the stable generation.
         self._awaited: set[str] = set()
@@ -268,7 +255,6 @@ class SimulatedHistory:
     generations: list[Generation]
     rebalances: list[Rebalance]
     commits: CommitTimes
-    #: The lines of the broker's log.
     lines: list[LogLine]
 
     def find_downtime(self, traffic: Traffic, end: int) -> tuple[Downtime, ...]:

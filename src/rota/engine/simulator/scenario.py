@@ -1,8 +1,7 @@
 """Scenarios: a group, its topics, and events that change them, read from TOML.
 
-`docs/how-to/simulate.md` describes the file. Every value is checked while it is read, and an error
-names the line and the key. tomllib gives line numbers only for syntax errors, so :func:`find_lines`
-finds the line of each key.
+`docs/how-to/simulate.md` describes the file. Every value is checked while it is read; an error
+names the line and the key. tomllib has lines of syntax errors only; :func:`find_lines` has all.
 """
 
 from __future__ import annotations
@@ -110,10 +109,8 @@ def _read_header(header: list[str], last: dict[KeyPath, int]) -> KeyPath:
 #: The form of tomllib's error messages.
 _TOML_ERROR = re.compile(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)$")
 _BARE_KEY = re.compile(r"[\w-]+")
-#: Larger numbers are not shown in messages.
-MAX_NUMBER_BITS = 64
-#: Limit for a name, so that it fits into a Kafka string with a suffix (32,767 bytes).
-MAX_NAME_BYTES = 30_000
+MAX_NUMBER_BITS = 64  # larger numbers are not shown in messages
+MAX_NAME_BYTES = 30_000  # so that a name with a suffix fits into a Kafka string (32,767)
 
 
 class ScenarioSource:
@@ -163,8 +160,6 @@ def format_key_path(path: KeyPath) -> str:
 
 
 class ScenarioTable:
-    """One table of a scenario; checks each value when it is read."""
-
     def __init__(self, source: ScenarioSource, path: KeyPath, value: object) -> None:
         self.source = source
         self.path = path
@@ -200,7 +195,6 @@ class ScenarioTable:
         return self.values.get(key, default)
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Returns a text that is not empty."""
         value = self.require(key, default)
         if not isinstance(value, str) or not value:
             raise self._type_error(key, "a text", value)
@@ -245,7 +239,6 @@ class ScenarioTable:
         least: int = 0,
         most: int = duration.LONGEST_DURATION,
     ) -> int:
-        """Returns a time in milliseconds."""
         if key not in self.values and default is not None:
             return default
         value = self.require(key)
@@ -262,11 +255,9 @@ class ScenarioTable:
         return time
 
     def table(self, key: str) -> ScenarioTable:
-        """Returns the table, or an empty one."""
         return ScenarioTable(self.source, (*self.path, key), self.values.get(key, {}))
 
     def tables(self, key: str) -> list[ScenarioTable]:
-        """Returns the list of tables, or an empty one."""
         value = self.values.get(key, [])
         if not isinstance(value, list | tuple):
             raise self._type_error(key, f"a list of tables ([[{key}]])", value)
@@ -286,8 +277,7 @@ def _describe_value(value: object) -> str:
     return repr(value)
 
 
-#: Kafka's default, the same in every process.
-DEFAULT_CLIENT_ID = "consumer-{group}-1"
+DEFAULT_CLIENT_ID = "consumer-{group}-1"  # Kafka's default, the same in every process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,11 +289,9 @@ class MemberSpec:
     topics: tuple[str, ...]
     pattern: str | None
     static: bool
-    #: None: the scenario's.
-    strategy: StrategyList | None
+    strategy: StrategyList | None  # None: the scenario's
     joins: int
-    #: The time between two joins.
-    join_interval: int
+    join_interval: int  # the time between two joins
     session: int
     heartbeat: int
     max_poll: int
@@ -311,8 +299,7 @@ class MemberSpec:
     listener: int
     auto_commit: bool
     commit_interval: int = 5_000
-    #: Records per second that a member can handle; None means no limit.
-    capacity: int | None = None
+    capacity: int | None = None  # records per second that a member can handle; None means no limit
     #: May contain ``{group}``, ``{name}`` of the member, and ``{start}``, which differs each time.
     client_id: str = DEFAULT_CLIENT_ID
 
@@ -327,8 +314,7 @@ class _MemberEvent:
 class JoinEvent(_MemberEvent):
     """Starts new members, or members that ended."""
 
-    #: The settings of each name.
-    specs: Mapping[str, MemberSpec]
+    specs: Mapping[str, MemberSpec]  # the settings of each name
 
 
 class LeaveEvent(_MemberEvent):
@@ -374,10 +360,8 @@ class DeployEvent(_MemberEvent):
 
     downtime: int
     interval: int
-    #: Starts the new process before the old one closes.
-    surge: bool
-    #: Settings of the new processes; None keeps the old ones.
-    strategy: StrategyList | None
+    surge: bool  # starts the new process before the old one closes
+    strategy: StrategyList | None  # settings of the new processes; None keeps the old ones
     static: bool | None
 
 
@@ -435,8 +419,7 @@ class Scenario:
     members: tuple[MemberSpec, ...]
     events: tuple[ScenarioEvent, ...]
     strategy: StrategyList = DEFAULT_STRATEGIES
-    #: The largest delay of a process's heartbeats; it is constant for a process.
-    heartbeat_drift: int = 20
+    heartbeat_drift: int = 20  # largest delay of heartbeats, constant for a process
     latency: int = 2
     jitter: int = 1
     append: int = 2
@@ -519,9 +502,7 @@ class _ScenarioReader:
     duration: int = 0
     #: All topics of the scenario; while events are read, their partition counts so far.
     topics: dict[str, int] = field(default_factory=dict)
-    #: The topics at the start.
     initial_topics: dict[str, int] = field(default_factory=dict)
-    #: The settings of each member.
     specs: dict[str, MemberSpec] = field(default_factory=dict)
     #: The members of each ``[[members]]`` table with a count, by its name.
     families: dict[str, list[str]] = field(default_factory=dict)
@@ -576,8 +557,6 @@ class _ScenarioReader:
         if sum(self.topics.values()) > MAX_PARTITIONS:
             raise table.error(None, f"more than {MAX_PARTITIONS} partitions in all")
         return counts
-
-    # members
 
     def _read_members(self, table: ScenarioTable) -> MemberSpec:
         table.reject_unknown_keys((*MEMBER_KEYS, *MEMBER_TIMES))
@@ -635,8 +614,6 @@ class _ScenarioReader:
                 raise table.error("topics", _unknown_name_text("topic", topic, self.topics))
         return topics
 
-    # events
-
     def _read_event(self, table: ScenarioTable) -> ScenarioEvent:
         kinds = [key for key in EVENT_KEYS if key in table]
         table.reject_unknown_keys(("at", *EVENT_KEYS, *dict.fromkeys(sum(EVENT_KEYS.values(), ()))))
@@ -662,7 +639,6 @@ class _ScenarioReader:
         return tuple(dict.fromkeys(found))
 
     def _family(self, table: ScenarioTable, key: str, name: str) -> list[str]:
-        """Returns the members that a name stands for."""
         if name not in self.specs and name not in self.families:
             known = (*self.families, *self.specs)
             raise table.error(key, _unknown_name_text("member", name, known))

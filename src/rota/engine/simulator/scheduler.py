@@ -1,5 +1,4 @@
-"""The virtual clock with its queue of scheduled actions, and the state that all parts of a world
-share.
+"""The virtual clock with its queue of scheduled actions, and the state that a world's parts share.
 
 Actions that are due at the same time run in the order in which they were scheduled. A timer is an
 action that can be rescheduled. Heartbeats reschedule timers all the time, nearly always to a later
@@ -31,8 +30,7 @@ class ScheduledAction:
     at: int = NEVER
     set_at: int = NEVER
     number: int = NEVER
-    #: The number of this entry's item in the heap.
-    heap_number: int = NEVER
+    heap_number: int = NEVER  # the number of this entry's item in the heap
 
     @property
     def pending(self) -> bool:
@@ -40,16 +38,12 @@ class ScheduledAction:
 
 
 class Scheduler:
-    """The virtual clock and all scheduled actions."""
-
     __slots__ = ("_count", "_heap", "last_activity_at", "now", "steps")
 
     def __init__(self) -> None:
         self.now = 0
-        #: Number of actions that have run.
         self.steps = 0
-        #: Time of the last action that was not part of a recurring cycle.
-        self.last_activity_at = 0
+        self.last_activity_at = 0  # time of the last action that was not part of a recurring cycle
         self._count = 0
         self._heap: list[tuple[int, int, int, ScheduledAction]] = []
 
@@ -82,7 +76,6 @@ class Scheduler:
         entry.at = NEVER
 
     def next_at(self) -> int | None:
-        """Returns the time of the next action; None if there is none."""
         heap = self._heap
         while heap:
             at, _, number, entry = heap[0]
@@ -135,15 +128,12 @@ class Scheduler:
 
 
 class WorldState:
-    """The state that all parts of a world share: clock, network model and trace."""
-
     __slots__ = ("longest_period", "network", "scheduler", "skips_commits", "trace")
 
     def __init__(self, network: NetworkModel, *, skips_commits: bool = False) -> None:
         self.scheduler = Scheduler()
         self.network = network
-        #: Fast forward skips automatic commits, too.
-        self.skips_commits = skips_commits
+        self.skips_commits = skips_commits  # fast forward skips automatic commits, too
         self.trace: list[TraceRecord] = []
         #: The longest heartbeat interval or processing time of any process so far.
         self.longest_period = 0
@@ -170,5 +160,4 @@ class WorldState:
         self.scheduler.last_activity_at = self.scheduler.now
 
     def add_period(self, period: int) -> None:
-        """Registers a period, in milliseconds, at which a process repeats something."""
         self.longest_period = max(self.longest_period, period)

@@ -1,7 +1,7 @@
 """Random numbers from a seed: the same numbers on every machine and in every run.
 
-The generator is SplitMix64 (Steele, Lea and Flood, 2014). The engine does not import ``random``,
-because Python does not promise the same numbers from one version to the next.
+The generator is SplitMix64 (Steele, Lea and Flood, 2014). Python does not promise that ``random``
+gives the same numbers in every version.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ class SeededRandom:
         self._state = mix_numbers(*seed)
 
     def bits(self) -> int:
-        """Returns 64 random bits."""
         self._state = (self._state + GAMMA) & MASK
         return mix_bits(self._state)
 

@@ -1,8 +1,5 @@
-"""``rota.simulate``: runs a scenario and returns what happened.
-
-:class:`ScenarioRunner` builds a world and schedules the scenario's events in it. :func:`simulate`
-then finds the rebalances and the downtime in what a real group would leave: its journal, its
-commits and the broker's log. It returns them as a :class:`Simulation`.
+"""``rota.simulate``: runs a scenario; finds the rebalances and the downtime in what a real group
+would leave: its journal, its commits and the broker's log.
 """
 
 from __future__ import annotations
@@ -54,10 +51,8 @@ from rota.engine.simulator.world import World
 from rota.errors import Fenced, InputError
 
 DEFAULT_SOLVER = "kafka"
-#: The number of times that ``progress`` is called.
-PROGRESS_STEPS = 50
-#: Time in which a restarted coordinator loads its journal, in milliseconds.
-COORDINATOR_LOAD_TIME = 1_000
+PROGRESS_STEPS = 50  # the number of times that ``progress`` is called
+COORDINATOR_LOAD_TIME = 1_000  # milliseconds in which a restarted coordinator loads
 POD_SUFFIX_LENGTH = 5
 
 
@@ -95,12 +90,10 @@ class ScenarioRunner:
         self._solver = solver
         self._static = static
         self._seed = seed
-        #: The settings of each member.
         self._members: dict[str, MemberSpec] = {}
         #: The process of each member: a deploy with surge starts one with another name.
         self._process: dict[str, str] = {}
-        #: Members that a leave event has closed.
-        self._left: set[str] = set()
+        self._left: set[str] = set()  # members that a leave event has closed
         for members in scenario.members:
             for number, name in enumerate(members.names):
                 self._members[name] = members
@@ -129,8 +122,7 @@ class ScenarioRunner:
 
     def _program(self, name: str) -> ProcessConfig:
         members, scenario = self._members[name], self._scenario
-        # real timers drift: without a drift all heartbeats of a group, which a rebalance starts at
-        # the same moment, would be sent at the same moments forever
+        # real timers drift: else heartbeats that a rebalance starts together would stay together
         bits = mix_numbers(self._seed, hash_text(name), self.world.now)
         drift = bits % (scenario.heartbeat_drift + 1)
         is_static = members.static if self._static is None else self._static
@@ -192,11 +184,11 @@ class ScenarioRunner:
                 assert_never(event)
 
     def _stop_coordinator(self, down: int) -> None:
-        if self.world.coordinator is None:
+        if self.world.broker.coordinator is None:
             self._add_note("the coordinator is down already")
         else:
-            self.world.stop_coordinator()
-            self._later(down, partial(self.world.start_coordinator, COORDINATOR_LOAD_TIME))
+            self.world.broker.stop()
+            self._later(down, partial(self.world.broker.start, COORDINATOR_LOAD_TIME))
 
     def _for_each(
         self, names: tuple[str, ...], what: str, act: Callable[[SimulatedProcess], None]
@@ -247,8 +239,6 @@ class ScenarioRunner:
             then()
 
         self._later(down, start)
-
-    # deploys
 
     def _deploy(self, event: DeployEvent) -> None:
         """Deploys the first member, then schedules the rest."""
@@ -311,26 +301,18 @@ class Simulation:
     """The result of a simulation. Times are in milliseconds."""
 
     scenario: Scenario
-    #: The policy's label, as in the tables of ``rota run``.
-    policy: str
-    #: Whether all members were static or dynamic; None if the scenario decided.
-    static: bool | None
+    policy: str  # the policy's label, as in the tables of ``rota run``
+    static: bool | None  # whether all members were static or dynamic; None if the scenario decided
     seed: int
-    #: The strategies as the members list them; " or " separates lists that differ.
-    strategy: str
+    strategy: str  # the strategies as the members list them; " or " separates lists that differ
     protocol: str
-    #: The solver, if it is not the default and a strategy of the members uses it.
-    solver: str | None
+    solver: str | None  # the solver, if it is not the default and a strategy of the members uses it
     rebalances: tuple[SimulatedRebalance, ...]
-    #: Each time in which no member consumed a partition, measured as in a real group's history;
-    #: times in milliseconds from the start.
+    #: Each time in which no member consumed a partition, in milliseconds from the start.
     downtime: tuple[Downtime, ...] = field(repr=False)
-    #: The process of each member id.
-    processes: Mapping[str, str] = field(repr=False)
-    #: Partitions that a member subscribed to and that were never read.
-    unread: tuple[TopicPartition, ...]
-    #: Processes that ended with an error.
-    failed: tuple[str, ...]
+    processes: Mapping[str, str] = field(repr=False)  # the process of each member id
+    unread: tuple[TopicPartition, ...]  # subscribed by a member and never read
+    failed: tuple[str, ...]  # processes that ended with an error
     trace: Sequence[TraceRecord] = field(repr=False)
     journal: Sequence[ClassicEntry] = field(repr=False)
     notes: tuple[str, ...]
@@ -411,7 +393,6 @@ class Simulation:
 
     @cached_property
     def _downtime_by_end(self) -> Mapping[int | None, Sequence[Downtime]]:
-        """The downtime by the generation that ended it."""
         found = defaultdict(list)
         for one in self.downtime:
             found[one.to_generation].append(one)
@@ -576,7 +557,7 @@ def simulate(  # noqa: PLR0913 (all but one are options)
         unread=unread,
         failed=_failed_processes(world.trace),
         trace=tuple(world.trace),
-        journal=tuple(world.journal),
+        journal=tuple(world.broker.journal),
         notes=(*runner.notes, *_error_notes(world.trace), *_unread_notes(unread, unsubscribed)),
     )
 

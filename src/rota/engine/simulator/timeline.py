@@ -94,12 +94,9 @@ class ProcessState(enum.Enum):
     """The state of a process; later values are more important to show."""
 
     READING = "reading"
-    #: The process is a member without partitions.
-    IDLE = "idle"
-    #: The process waits for its assignment.
-    JOINING = "joining"
-    #: The process is frozen, or stays outside of poll.
-    ASLEEP = "asleep"
+    IDLE = "idle"  # a member without partitions
+    JOINING = "joining"  # waits for its assignment
+    ASLEEP = "asleep"  # frozen, or outside of poll
     GONE = "gone"
 
 

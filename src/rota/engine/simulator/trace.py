@@ -29,46 +29,30 @@ def list_log_lines(trace: Iterable[TraceRecord]) -> list[SimulatedLogLine]:
 class TraceEventType(enum.StrEnum):
     """The type of a trace record; its subject is a process unless the comment says otherwise."""
 
-    #: The detail has the topics and the pattern, as for SUBSCRIBED.
-    STARTED = "started"
-    #: The application closes its consumer.
+    STARTED = "started"  # the detail has the topics and the pattern, as for SUBSCRIBED
     LEAVING = "leaving"
-    #: The process closed its consumer and ended.
-    GONE = "gone"
+    GONE = "gone"  # the process closed its consumer and ended
     CRASHED = "crashed"
     PAUSED = "paused"
     RESUMED = "resumed"
-    #: The application stays outside of poll.
-    STALLED = "stalled"
-    #: The application polls again.
+    STALLED = "stalled"  # the application stays outside of poll
     WOKEN = "woken"
     SLOWED = "slowed"
     SUBSCRIBED = "subscribed"
-    #: The topics changed; the subject is empty, the detail has all counts.
-    TOPICS = "topics"
-    #: The process has a new member id.
+    TOPICS = "topics"  # the topics changed; the subject is empty, the detail has all counts
     IDENTITY = "identity"
-    #: A request reached the coordinator; without heartbeats.
-    ASKED = "asked"
-    #: The coordinator responded; without successful heartbeats.
-    ANSWERED = "answered"
-    #: The connection closed before the response.
-    FAILED = "failed"
+    ASKED = "asked"  # a request reached the coordinator; without heartbeats
+    ANSWERED = "answered"  # the coordinator responded; without successful heartbeats
+    FAILED = "failed"  # the connection closed before the response
     ASSIGNMENT = "assignment"
-    #: The process stops reading partitions before they are revoked.
-    WITHHELD = "withheld"
+    WITHHELD = "withheld"  # the process stops reading partitions before they are revoked
     LISTENER = "listener"
-    #: The result of a commit.
     COMMIT = "commit"
     RAISED = "raised"
-    #: A member's note.
     SAID = "said"
-    #: A note of the coordinator; the subject is the group.
-    NOTE = "note"
-    #: An entry was written; the subject is the group.
-    JOURNAL = "journal"
-    #: The coordinator stopped, started to load, or has loaded; the subject is empty.
-    COORDINATOR = "coordinator"
+    NOTE = "note"  # a note of the coordinator; the subject is the group
+    JOURNAL = "journal"  # an entry was written; the subject is the group
+    COORDINATOR = "coordinator"  # it stopped, started to load, or has loaded; empty subject
 
 
 class TraceRecord(NamedTuple):

@@ -2,27 +2,22 @@
 
 The same seed and the same scenario give the same trace, to the byte.
 
-Fast forward skips heartbeats and polls that cannot change anything. State machines have no clock,
-only timers, which are scheduled actions. While nothing happens, a process repeats a cycle: a
-heartbeat gets error code 0, and timers are rescheduled; an application ends one poll and begins the
-next. That leaves the world unchanged, one period later. So a whole number of cycles is skipped by
-moving all actions of the cycle by that number of periods.
-
-This is done only if
+Fast forward skips heartbeats and polls that cannot change anything. While nothing happens, a
+process repeats a cycle: a heartbeat gets error code 0, and timers are rescheduled; an application
+ends one poll and begins the next. So a whole number of cycles is skipped by moving all actions of
+the cycle by that number of periods, but only if
 
 - nothing but such cycles has happened for longer than the longest period, so every process has
   completed one cycle of each kind and nothing waits for its next poll or heartbeat;
 - the action belongs to a process that is in such a cycle: the session timer of a crashed process,
   or the poll deadline of one that is stuck, frozen or too slow, is not moved;
-- delivery of messages does not depend on how many messages were sent before (``is_memoryless`` of
-  the network).
+- delivery of messages does not depend on how many were sent before (``is_memoryless``).
 
-Automatic commits recur too, but they write journal entries. By default each of them is executed.
-Nothing waits for a commit, so only the time of one request and its response around it is not
-skipped. With ``skip_commits`` they are skipped like heartbeats: of the commits of a process in a
-skipped time only the last :data:`WRITTEN_COMMITS` are written to the journal, each at the time at
-which it would have been written, without a request. Later commits replace the others. The last ones
-and those that are executed show the rhythm of the commits before an event.
+Automatic commits recur too, but they write journal entries. By default each of them is executed,
+and only the time of one request and its response around it is not skipped. With ``skip_commits`` of
+the commits of a process in a skipped time only the last :data:`WRITTEN_COMMITS` are written to the
+journal, without a request: later commits replace the others, and the last ones show the rhythm of
+the commits before an event.
 
 Fast forward ends one period before the next action that is not part of a cycle. That period is
 executed in full, so that the last heartbeats are in flight or in timers as without fast forward.
@@ -34,21 +29,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rota.engine.coordinator.coordinator import Coordinator
 from rota.engine.coordinator.events import GroupTimerKey, GroupTimerKind
 from rota.engine.member.events import MemberTimer
 from rota.engine.model.config import GroupConfig
-from rota.engine.model.journal_entry import ClassicEntry
 from rota.engine.model.topic import Cluster
-from rota.engine.simulator.broker import CrashPoint, SimulatedBroker
+from rota.engine.simulator.broker import SimulatedBroker
 from rota.engine.simulator.network import NetworkModel, ReliableNetwork
 from rota.engine.simulator.process import ProcessConfig, SimulatedProcess
 from rota.engine.simulator.scheduler import ScheduledAction, WorldState
 from rota.engine.simulator.trace import TraceEventType, TraceRecord
 from rota.errors import InputError
 
-#: The number of skipped commits of a process that are written to the journal.
-WRITTEN_COMMITS = 4
+WRITTEN_COMMITS = 4  # the number of skipped commits of a process that are written to the journal
 
 
 @dataclass(slots=True, eq=False)
@@ -71,8 +63,7 @@ class _CommitCycle:
         self._loop = loop
         self._interval = self._period = process.program.config.auto_commit_interval
         self._first = timer.at
-        #: Its next poll commits, and each later one.
-        self.is_due = not timer.pending
+        self.is_due = not timer.pending  # its next poll commits, and each later one
         if loop is not None:  # it polls only between two times of processing
             early = 0 if self.is_due else loop.first.at - timer.at
             self._first = loop.first.at - early // loop.period * loop.period
@@ -163,7 +154,6 @@ _Cycles: TypeAlias = dict[object, _RecurringCycle]
 
 
 def _find_cycles(processes: Iterable[SimulatedProcess], recent: int) -> tuple[_Cycles, _Cycles]:
-    """Returns heartbeats by process and member id, and poll loops by process."""
     heartbeats: _Cycles = {}
     loops: _Cycles = {}
     for process in processes:
@@ -249,7 +239,6 @@ class World:
     ) -> None:
         """Starts the coordinator, and nothing else.
 
-        :param topics: partition counts
         :param metadata_age: the interval at which a process refreshes its metadata, in
             milliseconds; 0: at once when topics change
         :param skip: skip heartbeats that cannot change anything
@@ -260,16 +249,15 @@ class World:
         self._skip = skip and network.is_memoryless
         self._state = WorldState(network, skips_commits=self._skip and skip_commits)
         self._state.scheduler.now = now
-        self._broker = SimulatedBroker(self._state, config or GroupConfig(), seed)
-        self._broker.on_stop = self._break_connections
+        self.broker = SimulatedBroker(self._state, config or GroupConfig(), seed)
+        self.broker.on_stop = self._break_connections
         self._topics = dict(topics)
         self._cluster = Cluster(self._topics)
         self._metadata_age = metadata_age
         self._skip_from = 0
-        #: The running processes, by name.
-        self.processes: dict[str, SimulatedProcess] = {}
+        self.processes: dict[str, SimulatedProcess] = {}  # the running processes, by name
         self._waiting: dict[str, list[Callable[[], object]]] = {}
-        self._broker.start()
+        self.broker.start()
 
     @property
     def now(self) -> int:
@@ -285,29 +273,16 @@ class World:
         return self._state.trace
 
     @property
-    def journal(self) -> list[ClassicEntry]:
-        return self._broker.journal
-
-    @property
-    def coordinator(self) -> Coordinator | None:
-        """None while it is down."""
-        return self._broker.coordinator
-
-    @property
     def cluster(self) -> Cluster:
         return self._cluster
-
-    # time
 
     def schedule(self, time: int, action: Callable[[], object]) -> None:
         self._state.scheduler.add(time, lambda _: action())
 
     def step(self) -> bool:
-        """Runs the next action; returns False if there is none."""
         return self._state.scheduler.step()
 
     def next_at(self) -> int | None:
-        """Returns the time of the next action; None if there is none."""
         return self._state.scheduler.next_at()
 
     def run_until(self, time: int, horizon: int = 0) -> None:
@@ -325,16 +300,14 @@ class World:
         if due < quiet_from:
             self._skip_from = quiet_from
             return False
-        moved, self._skip_from = fast_forward(state, self.processes.values(), self._broker, limit)
+        moved, self._skip_from = fast_forward(state, self.processes.values(), self.broker, limit)
         return moved
-
-    # processes
 
     def start(self, program: ProcessConfig) -> SimulatedProcess:
         if program.name in self.processes:
             raise InputError(f"process {program.name!r} runs already")
         process = SimulatedProcess(
-            self._state, self._broker, program, lambda: self._cluster, self._ended
+            self._state, self.broker, program, lambda: self._cluster, self._ended
         )
         self.processes[program.name] = process
         process.start()
@@ -352,8 +325,6 @@ class World:
     def __getitem__(self, name: str) -> SimulatedProcess:
         return self.processes[name]
 
-    # the cluster
-
     def set_partitions(self, counts: Mapping[str, int]) -> None:
         self._topics.update(counts)
         self._change_topics()
@@ -361,27 +332,13 @@ class World:
     def delete_topic(self, topic: str) -> None:
         del self._topics[topic]
         self._change_topics()
-        self._broker.delete_topics((topic,))
+        self.broker.delete_topics((topic,))
 
     def _change_topics(self) -> None:
         self._cluster = Cluster(self._topics)
         self._state.add_record(TraceEventType.TOPICS, "", tuple(sorted(self._topics.items())))
         for process in self.processes.values():
             process.refresh_metadata(self._metadata_age)
-
-    # the coordinator
-
-    def stop_coordinator(self) -> None:
-        self._broker.stop()
-
-    def start_coordinator(self, load_time: int = 0) -> None:
-        self._broker.start(load_time)
-
-    def move_coordinator(self, load_time: int = 0) -> None:
-        self._broker.move_coordinator(load_time)
-
-    def crash_coordinator_at(self, boundary: CrashPoint, downtime: int, load_time: int = 0) -> None:
-        self._broker.crash_at(boundary, downtime, load_time)
 
     def _break_connections(self) -> None:
         due = self._state.now + self._state.network.max_latency
@@ -390,7 +347,7 @@ class World:
                 self._state.scheduler.add(due, process.connection.disconnect)
 
     def check_invariants(self) -> None:
-        if self.coordinator is not None:
-            self.coordinator.check_invariants()
+        if self.broker.coordinator is not None:
+            self.broker.coordinator.check_invariants()
         for process in self.processes.values():
             process.machine.check_invariants()

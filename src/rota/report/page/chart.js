@@ -49,7 +49,7 @@ class GroupChart {
     this.rows = Array.from(chart.rowNames, (_, row) => row);
     this.canvas = element('canvas', {
       id: 'chart', tabindex: '0', role: 'application', 'aria-roledescription': 'chart',
-      'aria-label': 'Rebalances, downtime, partition owners and lag on one time axis. Plus and minus zoom, the arrow keys move, 0 shows the whole time, n and p select the next and previous rebalance. The table of rebalances below has the same rebalances.',
+      'aria-label': `${countNoun(chart.rebalances.count, 'rebalance')}, downtime, owners of ${countNoun(chart.rowNames.length, 'partition')} and lag on one time axis. Plus and minus zoom, the arrow keys move, 0 shows the whole time, n and p select the next and previous rebalance. The table of rebalances below has the same rebalances.`,
     });
     this.overlay = element('canvas', { class: 'overlay', 'aria-hidden': 'true' });
     this.box = element('div', { class: 'chart-box' }, this.canvas, this.overlay);
@@ -155,7 +155,7 @@ class GroupChart {
       return placed;
     };
     this.patterns = block(Math.min(this.lanes.count, MAX_LANES) * LANE_HEIGHT, 2);
-    this.marks = block(MARKS_HEIGHT, 4);
+    this.marks = block(chart.rebalances.count ? MARKS_HEIGHT : 0, 4);
     this.downtime = chart.group.downtime_ms === null ? null : block(DOWNTIME_HEIGHT, 6);
     this.owners = this.ownerBlocks().map((each) => {
       y += TITLE_HEIGHT;
@@ -167,7 +167,8 @@ class GroupChart {
       this.lagBlock = block(this.isNarrow ? 120 : LAG_HEIGHT);
     }
     this.bottom = y + 4;
-    this.height = this.bottom + AXIS_HEIGHT;
+    this.hasLowerAxis = this.owners.length > 0 || this.lagBlock !== null;
+    this.height = this.bottom + (this.hasLowerAxis ? AXIS_HEIGHT : 2);
   }
 
   ownerBlocks() {
@@ -193,7 +194,7 @@ class GroupChart {
     this.drawMinimap(context);
     this.drawAxis(context);
     this.drawPatterns(context);
-    this.drawMarks(context);
+    if (this.marks.height) this.drawMarks(context);
     if (this.downtime) this.drawDowntime(context);
     this.owners.forEach((block, index) => this.drawOwners(context, block, index));
     if (this.lagBlock) this.drawLag(context);
@@ -281,7 +282,7 @@ class GroupChart {
       const middle = Math.min(Math.max(x, this.left + half), this.right - half + 6);
       context.textAlign = 'center';
       context.fillText(text, middle, top + 11);
-      context.fillText(text, middle, this.bottom + 10);
+      if (this.hasLowerAxis) context.fillText(text, middle, this.bottom + 10);
     }
   }
 
@@ -954,11 +955,11 @@ class GroupChart {
 
   describeOwner({ row, time, block }) {
     const { chart } = this;
-    const bands = block?.bands ?? this.owners[0]?.bands;
+    const { bands, isReplayed } = block ?? this.owners[0] ?? {};
     if (!bands) return [];
-    const stop = bands === chart.actualBands ? stopAt(chart.stops, row, time) : null;
+    const stop = isReplayed ? null : stopAt(chart.stops, row, time);
     const owner = ownerAt(bands, row, time);
-    const parts = [element('p', null, owner === null ? 'no owner' : isolate(chart.members[owner].fullName), block?.isReplayed ? ' (≈ replayed)' : '')];
+    const parts = [element('p', null, owner === null ? 'no owner' : isolate(chart.members[owner].fullName), isReplayed ? ' (≈ replayed)' : '')];
     if (stop !== null) {
       const length = chart.stops.until[stop] - chart.stops.since[stop];
       parts.push(element('p', { class: 'bad-text' }, `not consumed for ${duration(length)}: ${REASONS[chart.stops.reason[stop]] ?? chart.stops.reason[stop]}`));

@@ -32,14 +32,12 @@ from rota.pipeline.arrow import to_milliseconds
 from rota.report.story import (
     NOTABLE_RECORDS,
     NOTABLE_SECONDS,
-    EvidenceSummary,
     GoldTables,
     GroupStory,
     Story,
 )
 
-#: Stands for the end of a band that goes on to the end of the evidence, and for no name.
-NO_POSITION = -1
+NO_POSITION = -1  # end of a band that goes on to the end of the evidence; no name
 MEMBER_COLUMNS = ("member_id", "client_id", "client_host", "group_instance_id")
 
 COUNT_COLUMNS = (
@@ -65,14 +63,12 @@ COUNT_COLUMNS = (
 
 #: Starts, as milliseconds before the end: stated, earliest and latest.
 START_COLUMNS = (("took", "started_at"), ("most", "earliest_start"), ("least", "latest_start"))
-#: What tells rebalances of a group apart.
-REBALANCE_KEY = ("incarnation", "to_generation")
+REBALANCE_KEY = ("incarnation", "to_generation")  # what tells rebalances of a group apart
 STOP_KEY = ("since", "until", "reason", *REBALANCE_KEY)
 NAME_COLUMNS = (
     *("cause", "evidence", "likely", "reason", "strategy", "rollout", "kind", "protocol"),
 )
-#: Reasons of gold/downtime that no sum has.
-UNCOUNTED_REASONS = pa.array(["not polled", "shut down"])
+UNCOUNTED_REASONS = pa.array(["not polled", "shut down"])  # those that no sum has
 #: Limits for each group: rows of gold/downtime to choose from, and runs of partitions in them.
 MAX_STOP_ROWS, MAX_STOP_RUNS = 20_000, 6_000
 #: Lines of the broker's log that show a rebalance, in the order in which they are kept; the number
@@ -102,9 +98,7 @@ def build_charts(story: Story, gold: GoldTables) -> Iterator[dict[str, Any]]:
     most_lines = min(LINES_PER_GROUP, LINES_PER_PAGE // max(len(names), 1))
     replayed = rebalances_under_advice(gold.whatif, story.groups)
     replayed_by_group = split_by_group(_with_milliseconds(replayed, "at"), names, order)
-    spans = [
-        _chart_window(story.evidence, *pair) for pair in zip(ownership, rebalances, strict=True)
-    ]
+    spans = _chart_windows(story, ownership, rebalances)
     policies = policy_totals(gold.whatif, names)
     lags = lag_series(story.lag, names, spans)
     partition_lags = partition_lag_series(story.lag, names, spans)
@@ -150,12 +144,10 @@ class _GroupRows:
     """The rows of one group."""
 
     ownership: pa.Table
-    #: None: no change is advised.
-    advised_ownership: pa.Table | None
+    advised_ownership: pa.Table | None  # None: no change is advised
     rebalances: pa.Table
     replayed: pa.Table
-    #: Of gold/downtime.
-    stops: pa.Table
+    stops: pa.Table  # of gold/downtime
 
 
 class _ChartBuilder:
@@ -389,34 +381,41 @@ def _with_milliseconds(table: pa.Table, *columns: str) -> pa.Table:
     return table
 
 
-def _chart_window(
-    evidence: EvidenceSummary, ownership: pa.Table, rebalances: pa.Table
-) -> ChartWindow:
-    """Returns the group's time within ``--since`` and ``--until``, or the evidence."""
-    since, until, at = (
-        compute.min_max(column).as_py()
-        for column in (ownership["since"], ownership["until"], rebalances["at"])
-    )
-    firsts = [bounds["min"] for bounds in (since, at) if bounds["min"] is not None]
-    lasts = (since["max"], until["max"], at["max"], evidence.last)
-    begin = evidence.since if evidence.since is not None else min(firsts, default=0)
-    end = max((last for last in lasts if last is not None), default=begin)
-    if evidence.until is not None:
-        end = min(end, evidence.until)
-    return ChartWindow(begin, max(end, begin + 1_000))
+def _chart_windows(
+    story: Story, ownership: Sequence[pa.Table], rebalances: Sequence[pa.Table]
+) -> list[ChartWindow]:
+    """Returns each group's time within ``--since`` and ``--until``, or the evidence."""
+    evidence = story.evidence
+    begins = story.lag.group_by("group").aggregate([("since", "min")])
+    lag_begin = dict(_rows(begins, "group", "since_min"))
+    windows = []
+    for group, owned, changed in zip(story.groups, ownership, rebalances, strict=True):
+        since, until, at = (
+            compute.min_max(column).as_py()
+            for column in (owned["since"], owned["until"], changed["at"])
+        )
+        firsts = (since["min"], at["min"], lag_begin.get(group.name))
+        lasts = (since["max"], until["max"], at["max"], evidence.last)
+        begin = evidence.since
+        if begin is None:
+            begin = min((first for first in firsts if first is not None), default=evidence.first)
+        begin = begin or 0
+        end = max((last for last in lasts if last is not None), default=begin)
+        if evidence.until is not None:
+            end = min(end, evidence.until)
+        windows.append(ChartWindow(begin, max(end, begin + 1_000)))
+    return windows
 
 
 def _rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(table[name].to_pylist() for name in columns), strict=True)
 
 
-#: Number of time buckets in a chart; each shows the largest lag in its time.
-LAG_BUCKETS = 240
+LAG_BUCKETS = 240  # number of time buckets in a chart; each shows the largest lag in its time
 #: Number of partitions of a group with their own lag: those with the largest. If the page has many
 #: groups, each has fewer.
 PARTITIONS_WITH_LAG, SERIES_PER_PAGE = 12, 3_000
-#: Number of pairs of an interval and a bucket that are computed at a time.
-BUCKETS_PER_PASS = 1 << 22
+BUCKETS_PER_PASS = 1 << 22  # pairs of interval and bucket computed at a time
 #: Digits of a run's lag: in a run of one bucket, and in a longer run.
 FIGURES, FIGURES_OF_MANY = 3, 5
 TOLERANCE_SECONDS = 0.001
@@ -447,22 +446,16 @@ class ChartWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagSeries:
-    """The largest lag of a group's partitions in each bucket of time, as runs of buckets.
-
-    In a run, lag in seconds rises by the width of a bucket from one bucket to the next, as it does
-    while a group reads nothing. Lag in records is the same in all buckets of a run.
+    """The largest lag of a group's partitions in each bucket of time, as runs of buckets. In a run,
+    lag in seconds rises by the width of a bucket from one bucket to the next, as it does while a
+    group reads nothing. Lag in records is the same in all buckets of a run.
     """
 
-    #: The width of a bucket, in milliseconds.
-    step: int
-    #: False: records, because no ages are known.
-    in_seconds: bool
-    #: Number of buckets in each run.
-    run_lengths: list[int]
-    #: Lag in the last bucket of each run; None: unknown.
-    run_ends: list[float | None]
-    #: The lag of a run may be larger: the record was there before the first sample.
-    at_least: list[bool]
+    step: int  # the width of a bucket, in milliseconds
+    in_seconds: bool  # False: records, because no ages are known
+    run_lengths: list[int]  # number of buckets in each run
+    run_ends: list[float | None]  # lag in the last bucket of each run; None: unknown
+    at_least: list[bool]  # may be larger: the record was there before the first sample
 
 
 def rebalances_under_advice(whatif: pa.Table, groups: Sequence[GroupStory]) -> pa.Table:
@@ -574,10 +567,9 @@ def _largest_lags(
     rows: pa.Table, spans: Sequence[ChartWindow]
 ) -> tuple[Float64Array, Float64Array, BoolArray]:
     """Returns the most seconds and records of each group in each of its buckets, -1 where there is
-    no lag interval; and whether the seconds are only a lower bound.
-
-    Lag in seconds is largest at the end of a bucket, or at the end of the interval in it. Lag in
-    records is known at the end of an interval.
+    no lag interval; and whether the seconds are only a lower bound. Lag in seconds is largest at
+    the end of a bucket, or at the end of the interval in it. Lag in records is known at the end of
+    an interval.
     """
     place, since, until, lag, lag_seconds, at_least = (
         rows[name].combine_chunks().to_numpy(zero_copy_only=False)
@@ -628,8 +620,7 @@ def _round_lag(amount: float, many: int) -> float | None:
     return int(rounded) if rounded.is_integer() else rounded
 
 
-#: Column with the position of a row's group in a list of groups.
-POSITION = "place"
+POSITION = "place"  # column with the position of a row's group in a list of groups
 
 
 def add_group_positions(table: pa.Table, names: Sequence[str]) -> pa.Table:

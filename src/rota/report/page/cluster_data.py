@@ -19,8 +19,7 @@ from rota.report.story import GoldTables, GroupStory, Story
 
 #: Columns of gold/rebalances that :func:`build_summary` reads.
 REBALANCE_COLUMNS = ("at", "cause", "downtime_ms", *chart_data.REBALANCE_KEY)
-#: A longer window begins and ends at a whole minute.
-ROUNDED_WINDOW = 120 * MINUTE
+ROUNDED_WINDOW = 120 * MINUTE  # a longer window begins and ends at a whole minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,7 @@ class Absence:
 
     since: int
     until: int
-    #: Sum over all partitions.
-    milliseconds: int
+    milliseconds: int  # sum over all partitions
     reason: str
 
 

@@ -85,12 +85,9 @@ HEALTH_PATHS = {
     GroupHealth.UNKNOWN: "M2.5 5.5h6",
 }
 UNKNOWN = "unknown"
-#: Characters besides letters and digits that a link does not escape.
-URL_SAFE_CHARACTERS = "-_.!~*'()"
-#: Invisible characters.
-INVISIBLE_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
-#: Number of groups that are shown before the script shows all.
-SHOWN_GROUPS = 24
+URL_SAFE_CHARACTERS = "-_.!~*'()"  # besides letters and digits, not escaped in links
+INVISIBLE_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"  # invisible characters
+SHOWN_GROUPS = 24  # number of groups that are shown before the script shows all
 
 #: A word that is read from right to left, or that changes the direction of the text after it.
 RIGHT_TO_LEFT_WORD = re.compile(

@@ -174,7 +174,7 @@ class GroupPage {
         ? NO_OWNERS[data.group.overview.kind] || 'Partition owners are not shown: the evidence has no assignment of this group that Rota can decode.'
         : 'Partition owners are not shown: the group has commits, but no members in the evidence.');
     }
-    if (data.group.downtime_ms === null) missing.push('Downtime is unknown, because the owners of the partitions are.');
+    if (data.group.downtime_ms === null && data.group.overview.kind !== 'share') missing.push('Downtime is unknown, because the owners of the partitions are unknown.');
     if (!data.lag) missing.push('Lag is unknown: the evidence has no commits of this group with a sample of the log end offset (rota run --poll, or --bootstrap-server, samples it).');
     if (data.stops.leftOut) missing.push(`The chart hatches the longest times without a consumer; it leaves out ${number(data.stops.leftOut)} shorter ones. All numbers include them.`);
     return missing.map((text) => element('p', { class: 'missing minor' }, text));
@@ -309,7 +309,7 @@ class GroupPage {
     const steps = action.steps.filter((step) => !step.libraries.length || step.libraries.includes(this.library));
     const isNote = action.kind === 'note';
     const title = isNote ? action.title : `${place}. ${action.title}`;
-    const saving = action.saving_ms === null ? null : element('span', { class: 'saving' },
+    const saving = !action.saving_ms ? null : element('span', { class: 'saving' },
       known('replayed', `saves ${action.saving_is_bound ? 'at most ' : ''}≈ ${duration(action.saving_ms)}`, action.saving_is_bound ? 'The downtime of what this prevents.' : ''));
     const single = steps.length === 1 && sameText(steps[0].text, action.title) && !settingOf(steps[0], this.library);
     return element('div', { class: isNote ? 'action note' : 'action' },
@@ -380,7 +380,7 @@ class GroupPage {
     const open = element('button', { type: 'button', class: 'open', 'aria-label': `Rebalance ${number(index + 1)}, ${formatMoment(times[index], data.begin, data.end)}, ${CAUSES[cause[index]].title}` }, formatMoment(times[index], data.begin, data.end));
     const cells = [
       element('td', { class: 'time' }, open),
-      element('td', { class: 'cause' }, element('span', { class: 'with-glyph' }, causeGlyph(cause[index]), causeTitle(data.rebalances, index), rollout[index] !== null && element('span', { class: 'minor' }, '(deploy)'))),
+      element('td', { class: 'cause' }, element('span', { class: 'with-glyph' }, causeGlyph(cause[index]), listedCause(data.rebalances, index), rollout[index] !== null && element('span', { class: 'minor' }, '(deploy)'))),
       element('td', { class: 'number members' }, `${number(before[index])} → ${number(after[index])}`),
       element('td', { class: 'number took' }, known(took.how, took.text)),
       element('td', { class: 'number down' }, downtime[index] === null ? UNKNOWN : known(data.group.mark, downtime[index] ? duration(downtime[index]) : 'none', downtime[index] ? downtimeBounds(atLeast[index], atMost[index]) : '')),
@@ -566,6 +566,10 @@ function sentence(text) {
   return /[.!?]$/.test(begun) ? begun : `${begun}.`;
 }
 
+function listedCause({ cause, likely }, index) {
+  return likely[index] ? `Likely: ${CAUSES[causeIndex(likely[index])].title.replace(/^M(?=ember)/, 'm')}` : CAUSES[cause[index]].title;
+}
+
 function sameText(a, b) {
   const plain = (text) => text.replace(/[.…\s]+$/, '');
   return plain(a).startsWith(plain(b)) || plain(b).startsWith(plain(a));
@@ -649,7 +653,8 @@ function headFacts({ group, rebalances, rowNames, topics, begin, end }) {
   }
   const protocol = last >= 0 ? rebalances.protocol[last] : null;
   const used = group.used.at(-1);
-  if (used && used !== 'none') facts.push(element('span', null, isolate(used), protocol ? `, ${protocol === 'consumer' ? 'KIP-848' : protocol}` : ''));
+  // the names of KIP-848's policies have the protocol
+  if (used && used !== 'none') facts.push(element('span', null, isolate(used), protocol && protocol !== 'consumer' ? `, ${protocol}` : ''));
   if (group.complete_from !== null && !group.whole) {
     facts.push(known('inferred', `complete from ${formatMoment(group.complete_from, begin, end)}`, 'The journal does not have the first records of this group.'));
   }

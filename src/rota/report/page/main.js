@@ -159,6 +159,17 @@ async function start() {
     location.hash = hashOf({ g: group.name, ...(rebalance === null ? {} : { at: timeInHash(group.at[rebalance]), r: rebalance }) });
   });
   route();
+  (window.requestIdleCallback || setTimeout)(warmUpFonts);
+}
+
+// The first text in a font is slow to measure; the chart of a group should not wait for that.
+function warmUpFonts() {
+  const context = document.createElement('canvas').getContext('2d');
+  const letters = Array.from({ length: 95 }, (_, index) => String.fromCharCode(32 + index)).join('');
+  for (const [size, weight] of [[10, 400], [10.5, 600], [11, 400], [11.5, 400], [11.5, 550], [11.5, 600], [12, 600]]) {
+    context.font = canvasFont(size, weight);
+    context.measureText(letters);
+  }
 }
 
 for (const sign of ['pointerover', 'focusin']) at('groups').addEventListener(sign, prefetchChart);

@@ -26,7 +26,7 @@ function tookOf(rebalances, index) {
   if (took[index] !== null) return { text: duration(took[index]), how: 'stated' };
   if (least[index] === null && most[index] === null) return { text: UNKNOWN, how };
   if (most[index] === null) return { text: `≥ ${duration(least[index])}`, how };
-  if (least[index] === null || !least[index]) return { text: `≤ ${duration(most[index])}`, how };
+  if (least[index] === null || least[index] < most[index] / 10) return { text: `≤ ${duration(most[index])}`, how };
   return { text: `${duration(least[index])} to ${duration(most[index])}`, how };
 }
 

@@ -219,7 +219,7 @@ function assignSlots(members) {
 // Returns the index of the band of a row at a time; null if no member owned the partition.
 function bandAt(bands, row, time) {
   const index = lowerBound(bands.since, time + TIME_EPSILON, bands.first[row], bands.first[row + 1]) - 1;
-  return index >= bands.first[row] && time < bands.until[index] ? index : null;
+  return index >= bands.first[row] && (bands.open[index] || time < bands.until[index]) ? index : null;
 }
 
 // Milliseconds: less than the distance of two times, more than the rounding error of a time.

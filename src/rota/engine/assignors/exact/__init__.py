@@ -1,3 +1,1 @@
-"""The exact solver of the sticky assignors: solver.py has the steps, min_cost_flow.py the algorithm
-for the flows.
-"""
+"""The exact solver of the sticky assignors: solver.py has the steps, min_cost_flow.py the flows."""

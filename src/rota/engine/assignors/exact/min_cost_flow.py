@@ -1,18 +1,17 @@
 """Minimum-cost flow between pools of partitions and the members that may own them.
 
-A pool is a number of partitions that the same members may own. Every partition of a pool is with
-some member at any time; what flows is the excess of members that have too many.
+A pool is a number of partitions that the same members may own. Every partition of a pool is always
+with some member; what flows is the excess of members that have too many.
 
-Arcs that a partition can take: from a member back to the pool (cost 0 if it is new there, 1 if it
+A partition can take these arcs: from a member back to the pool (cost 0 if it is new there, 1 if it
 is one of those the member may keep), from the pool to a member (cost -1 while the member has fewer
 of its own partitions than before, else 0), and through the exchange, at which a member that is to
 have ``high`` partitions trades this for another's ``low`` (cost 0).
 
 Method: primal-dual. Prices keep every arc's cost + price(tail) - price(head) at zero or above, so
-no cycle of negative cost ever exists and the flow is the cheapest of its kind at any time. Excess
-moves along arcs at zero, by blocking flows (Dinic); when these reach no member with room, a search
-for the nearest one adjusts prices (Dial). Neither step restarts from scratch, and none is
-recursive.
+no cycle of negative cost ever exists and the flow is always the cheapest of its kind. Excess moves
+along arcs at zero, by blocking flows (Dinic); when these reach no member with room, a search for
+the nearest one adjusts prices (Dial). Neither step restarts from scratch, and none is recursive.
 
 Sets of small numbers (pools, members) are bitsets in Python's big integers: one operation joins
 thousands of elements, and a layer of the search is one integer.
@@ -26,12 +25,10 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
-#: Largest number of elements for which a plain loop is faster than NumPy.
-FEW_ELEMENTS = 16
+FEW_ELEMENTS = 16  # largest number of elements for which a plain loop is faster than NumPy
 
 
 def bitset_from_positions(positions: npt.NDArray[np.integer], width: int) -> int:
-    """The set of these positions, all below ``width``."""
     if len(positions) <= FEW_ELEMENTS:
         found = 0
         for position in positions.tolist():
@@ -43,7 +40,6 @@ def bitset_from_positions(positions: npt.NDArray[np.integer], width: int) -> int
 
 
 def bitset_from_flags(flags: npt.NDArray[np.bool_]) -> int:
-    """The set of the positions that are true."""
     return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
@@ -61,13 +57,11 @@ def bitset_elements(bits: int) -> list[int]:
 
 
 def bitset_to_array(bits: int) -> npt.NDArray[np.intp]:
-    """The elements of a set, ascending, as a column."""
     octets = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), dtype=np.uint8)
     return np.unpackbits(octets, bitorder="little").view(np.bool_).nonzero()[0]
 
 
 def bitset_union(sets: Iterable[int]) -> int:
-    """All elements of these sets."""
     found = 0
     for bits in sets:
         found |= bits
@@ -77,9 +71,8 @@ def bitset_union(sets: Iterable[int]) -> int:
 def spread_proportionally(
     sizes: list[int], reach: list[int], rooms: npt.NDArray[np.int64]
 ) -> Iterator[tuple[int, list[int], list[int]]]:
-    """Yields (pool, members, amounts): a first assignment of each pool to its members, in
-    proportion to their room, which spreads a topic over nearly all its possible owners and leaves
-    little for the flow. Pools with the fewest members go first. ``rooms`` is used up.
+    """Yields (pool, members, amounts): each pool spread over its members in proportion to their
+    room (uses up ``rooms``). It leaves little for the flow. Pools with the fewest members go first.
     """
     for pool in sorted(range(len(sizes)), key=lambda pool: (reach[pool].bit_count(), pool)):
         if not sizes[pool]:
@@ -105,17 +98,14 @@ def _undo_cumsum(sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return sums
 
 
-#: The exchange, in a path of members (even places) and pools (odd places).
-EXCHANGE = -1
+EXCHANGE = -1  # the exchange, in a path of members (even places) and pools (odd places)
 
-#: For each member, how many it has of each pool.
-Shares = list[dict[int, int]]
+Shares = list[dict[int, int]]  # for each member, how many it has of each pool
 
 
 class MinCostFlow:
     """The state of one network; ``reach[p]`` is the set of members that pool p can go to.
-    ``own[m][p]`` of pool p cost 1 to take from member m; m has ``keep`` of them, and ``new`` beyond
-    them.
+    ``own[m][p]`` of pool p cost 1 to take from member m; m has ``keep`` of them, and ``new`` more.
     """
 
     def __init__(self, reach: list[int], members: int) -> None:
@@ -153,7 +143,6 @@ class MinCostFlow:
             self.lacking_members[pool] |= 1 << member
 
     def set_target(self, member: int, target: int) -> None:
-        """Sets how many partitions a member is to have."""
         excess = self.excess[member] = self.excess[member] + self.target[member] - target
         self.target[member] = target
         bit = 1 << member
@@ -165,7 +154,6 @@ class MinCostFlow:
             self.members_with_room |= bit
 
     def total_shares(self) -> Shares:
-        """What every member has of every pool."""
         found = [dict(share) for share in self.new]
         for share, kept in zip(found, self.keep, strict=True):
             for pool, amount in kept.items():
@@ -204,7 +192,6 @@ class MinCostFlow:
             self._push_blocking_flow(layers, exchange_at)
 
     def move_excess_at_any_cost(self) -> None:
-        """Moves all excess that is left by the shortest ways."""
         self.new = self.total_shares()
         bits = zip(self.new_bits, self.keep_bits, strict=True)
         self.new_bits = [new | kept for new, kept in bits]
@@ -374,7 +361,6 @@ class _ShortestPathSearch:
         self.settled: list[tuple[int, list[int]]] = []
 
     def find_nearest_room(self) -> int:
-        """The distance of the nearest member with room."""
         self._enqueue(0, 0, self.flow.members_with_excess)
         while True:
             distance = self.distances[0]
@@ -407,8 +393,8 @@ class _ShortestPathSearch:
             self._enqueue_by_price(0, flow.can_fall, distance + flow.exchange_price)
 
     def _enqueue_by_price(self, kind: int, nodes: int, base: int) -> None:
-        """Nodes of one kind come at ``base`` less their price: found price by price, or node by
-        node where that is less work (a long chain has as many prices as nodes).
+        """Visits each node at ``base`` less its price: by price, or by node where there are as many
+        prices as nodes (a long chain).
         """
         nodes &= self.open[kind]
         if not nodes:

@@ -14,9 +14,6 @@ everything is decided on counts of (pool, member). `solve_exactly` takes these s
    locality first. The prices at its end tell which arcs the most local assignments use; the second
    flow, for ownership, runs on those alone.
 4. `counts_to_owners`: from counts to partitions.
-
-`FewestMoves` answers how many moves were necessary. `engine.assignors.certificate` checks a result
-without any of this code.
 """
 
 from __future__ import annotations
@@ -69,7 +66,6 @@ def find_subscribed_classes(problem: Problem) -> list[int]:
 
 
 def classes_to_members(reach: list[int], class_of: IntArray, classes: int) -> list[int]:
-    """Turns sets of classes into sets of members."""
     if classes == len(class_of):
         return reach  # each member is its own class, in the order of members
     found = []
@@ -187,8 +183,8 @@ def find_isolated_pools(reach: list[int]) -> list[bool]:
 
 @dataclass(slots=True)
 class FlowNetwork:
-    """Pools of ``sizes[p]`` partitions, the members ``reach[p]`` that each can go to, and the
-    ``low[m]`` to ``high[m]`` partitions that each member is to have; these differ by one or not.
+    """Pools of ``sizes[p]`` partitions that can go to the members ``reach[p]``. Member m is to have
+    ``low[m]`` to ``high[m]`` partitions, which differ by at most one.
     """
 
     sizes: list[int]
@@ -313,8 +309,7 @@ def _restrict_to_zero_cost(
     return FlowNetwork(network.sizes, reach, low, high)
 
 
-#: Smallest number of keys for which narrowing is faster.
-NARROW_FROM = 1_000
+NARROW_FROM = 1_000  # smallest number of keys for which narrowing is faster
 
 
 @dataclass(slots=True)
@@ -458,7 +453,6 @@ def _assign_one_pool_by_rounds(member: IntArray, amount: Int64Array) -> IntArray
 
 
 def _find_runs(column: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Returns start and length of each run of equal values."""
     edge = np.ones(len(column) + 1, dtype=np.bool_)
     np.not_equal(column[1:], column[:-1], out=edge[1:-1])
     bounds = edge.nonzero()[0]
@@ -519,7 +513,6 @@ def _find_most_even(problem: Problem) -> tuple[FlowNetwork, IntArray | None]:
 
 
 def _keep_lowest_level(reach: list[int], level: list[int]) -> list[int]:
-    """Returns the classes of each pool that have the smallest level."""
     at: dict[int, int] = {}
     for position, mark in enumerate(level):
         at[mark] = at.get(mark, 0) | 1 << position

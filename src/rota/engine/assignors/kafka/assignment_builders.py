@@ -45,9 +45,8 @@ UINT32_MASK = 0xFFFFFFFF
 
 @lru_cache(maxsize=256)  # what would have been is asked many times of one group
 def member_hash_map_order(members: tuple[str, ...]) -> IntArray:
-    """Returns the positions of the members in the order in which Java iterates over a ``HashMap``
-    of them. Those of one bucket are sorted by id: a leader's real order of insertion is not known
-    here.
+    """Returns members' positions in the order of a Java ``HashMap``; within a bucket by id, since
+    the leader's order of insertion is not known.
     """
     order = np.array(hash_map_order(members), dtype=np.int32)
     order.setflags(write=False)
@@ -89,10 +88,9 @@ class PartitionHashSet:
 
 
 def find_owned_partitions(problem: Problem, walk: IntArray) -> tuple[IntArray, BoolArray]:
-    """Returns each partition's owner, and a flag for two claims on it with the same generation.
-
-    As in AbstractStickyAssignor.allSubscriptionsEqual: claims are compared in hash order, a newer
-    one takes the partition, an equal one leaves it without an owner, an older one is ignored.
+    """Returns each partition's owner, and a flag for two claims on it with the same generation. As
+    in AbstractStickyAssignor.allSubscriptionsEqual: claims are compared in hash order, a newer one
+    takes the partition, an equal one leaves it without an owner, an older one is ignored.
     """
     claims = problem.claims
     holder = np.full(problem.layout.size, UNASSIGNED, dtype=np.int32)
@@ -270,7 +268,6 @@ class RackAwareRoundRobin:
         return member
 
     def _write_back_quotas(self) -> None:
-        """Passes the remaining quotas on to the round without racks."""
         quotas = self._quotas
         quotas.loads = np.array(self._loads, dtype=quotas.loads.dtype)
         quotas.under_min_quota = [
@@ -347,7 +344,6 @@ class PartitionMovements:
         return partition if opposite is None else self._starts[topic] + opposite.first()
 
     def move_partition(self, partition: int, owner: int, taker: int) -> None:
-        """Records that a partition moves from its owner to another member."""
         topic = self._topic_of[partition]
         number = partition - self._starts[topic]
         origin = self._first_owner.pop(partition, None)
@@ -368,13 +364,11 @@ class PartitionMovements:
         self._partitions_by_pair[pair].add(number)
 
 
-#: With more heaps than this, the sorted list of all members is searched first.
-FEW_HEAPS = 8
+FEW_HEAPS = 8  # with more heaps than this, the sorted list of all members is searched first
 
 
 class LeastLoadedMembers:
     """Loads of members, and the least loaded subscriber of each topic; ties by member order.
-
     Members with the same topics and rack share a heap of entries ``load * members + member``;
     outdated ones are dropped at the top. All entries are also in one sorted list, for topics with
     many heaps.
@@ -452,8 +446,8 @@ BUDGET_EXPIRED = "time budget used up: loads may be less even than Kafka's own"
 
 
 class UnsubscribedOwner(Exception):
-    """Kafka would raise, or leave a partition with a member that does not subscribe to it: it
-    returns partitions to an owner of an older generation (prevAssignment) without a check.
+    """Kafka would raise, or leave a partition with a member that does not subscribe to it: it does
+    not check an owner of an older generation (prevAssignment) before it returns partitions.
     """
 
 
@@ -496,8 +490,6 @@ def _update_prev_assignment(problem: Problem, order: IntArray) -> IntArray:
 
 
 class GeneralAssignmentBuilder:
-    """One run of Kafka's GeneralAssignmentBuilder."""
-
     def __init__(  # noqa: PLR0913, PLR0917 (what the run starts from)
         self,
         problem: Problem,
@@ -575,10 +567,9 @@ class GeneralAssignmentBuilder:
         return int((weights * loads).sum().astype(np.int32))
 
     def _perform_reassignments(self, partitions: list[int]) -> bool:
-        """Moves partitions until none moves any more; returns whether any did.
-
-        Kafka's passes can run in a circle without an end: once the state after passes 0, 1, 2, 4, 8
-        ... repeats, moves are no longer undone, so that each makes loads more even.
+        """Moves partitions until none moves any more; returns whether any did. Kafka's passes can
+        run in a circle without an end: once the state after passes 0, 1, 2, 4, 8 ... repeats, moves
+        are no longer undone, so that each makes loads more even.
         """
         partitions = [p for p in partitions if self._can_participate_in_reassignment(p)]
         landmark, passes = self._owners.copy(), 0
@@ -636,7 +627,6 @@ class GeneralAssignmentBuilder:
         return False
 
     def _is_balanced(self) -> bool:
-        """Kafka's isBalanced, in full."""
         layout, subscribes = self._problem.layout, self._problem.subscribes
         loads = np.array(self._least_loaded.loads)
         highest = np.zeros(len(layout.topics), dtype=np.int64)
