@@ -54,7 +54,7 @@ LIMITS = ("--compare: a group got worse",)  # options that can cause exit code 1
 def add_flags(parser: argparse.ArgumentParser) -> None:
     add = flag_adder(parser)
     add("folder DIR", "the --out of rota run (default: rota-out, else rota-demo)", nargs="?")
-    add("--out FILE", "the page (default: DIR/report.html; with --group DIR/report-selected.html)")
+    add("--out FILE", "the page (default: DIR/report.html, with --group DIR/report-selected.html)")
     add("--group NAME", "only these groups; * and ? are wildcards; repeatable", repeated=True)
     add("--open", "open the page in a browser")
     parser.add_argument(

@@ -117,7 +117,7 @@ def _overview_lines(story: Story) -> Iterator[str]:
     yield f"{len(groups):,}{of} group{'' if story.total_groups == 1 else 's'}: {listed}"
     cost = f"{format_rounded_duration(totals.downtime_ms)} of downtime"
     if totals.saving_ms:
-        cost += f"; advised changes save {format_rounded_duration(totals.saving_ms)}"
+        cost += f"; recommended changes save {format_rounded_duration(totals.saving_ms)}"
     yield f"{count_noun(totals.rebalances, 'rebalance')}, {cost}"
 
 

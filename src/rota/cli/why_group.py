@@ -212,11 +212,11 @@ def _cost_lines(window: _Window) -> Iterator[str]:
         downtime = f"{format_rounded_duration(window.downtime_ms)}{reasons}, over all partitions"
     facts = {"downtime": downtime}
     for reason in sorted(UNCOUNTED_REASONS & window.by_reason.keys()):
-        facts[reason] = f"{format_rounded_duration(window.by_reason[reason])}, not in the sum"
+        facts[reason] = f"{format_rounded_duration(window.by_reason[reason])}, not counted"
     if window.delayed_records is not None:
         facts["delayed"] = count_noun(window.delayed_records, "record")
     if window.lag is not None:
-        facts["most lag"] = format_worst_lag(window.lag)
+        facts["max lag"] = format_worst_lag(window.lag)
     width = max(map(len, facts)) + len(INDENT)
     for name, text in facts.items():
         first = f"{INDENT}{name:{width}}"
@@ -233,7 +233,7 @@ def _rebalance_lines(rebalances: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not rebalances:
         yield f"{INDENT}none"
         return
-    rows: list[Sequence[str]] = [("time", "cause", "members", "moves (needed)", "downtime")]
+    rows: list[Sequence[str]] = [("time", "cause", "members", "moves (necessary)", "downtime")]
     for row in rebalances[-SHOWN_REBALANCES:]:
         moved, downtime = row["moved"], row["downtime_ms"]
         rows.append(

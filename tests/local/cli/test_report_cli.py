@@ -70,7 +70,7 @@ def last_line(text: str) -> str:
 SUMMARY = """\
 DEMO: simulated data, not a real cluster
 6 groups: 3 unknown, 3 OK
-48 rebalances, 8 min 39 s of downtime; advised changes save 2 min 19 s
+48 rebalances, 8 min 39 s of downtime; recommended changes save 2 min 19 s
 
 1. orders-app: OK, 7 min 19 s downtime
 {worst}

@@ -77,10 +77,10 @@ def test_a_group_from_its_health_to_its_page(small: Path, rota_why: WhyCommand) 
         "  downtime  7 min 19 s (4 min 36 s revoked, 1 min 32 s silent, 1 min 11 s left),"
     )
     assert "  delayed   4,666 records" in cost
-    assert cost[-1].startswith("  most lag  43 min, orders-0 at 2026-11-15 06:40:35Z, 41 min after")
+    assert cost[-1].startswith("  max lag   43 min, orders-0 at 2026-11-15 06:40:35Z, 41 min after")
     rebalances = found["28 rebalances since 2026-11-15 06:00:00Z, the last 10"]
     assert rebalances[0] == (
-        "  time                  cause       members  moves (needed)  downtime"
+        "  time                  cause       members  moves (necessary)  downtime"
     )
     assert rebalances[-1] == (
         "  2026-11-15 12:00:20Z  joined       4 -> 5           9 (3)     1.2 s"

@@ -415,8 +415,8 @@ def test_a_replay_with_much_more_downtime_than_was_measured_shows_no_saving() ->
     assert (verdict(171_000, 1_269_000), verdict(171_000, 200_000)) == (KEEP, CHANGE)
     evaluation = evaluation_of(171_000, 1_269_000, spreads={"sticky": 0}, sticky=46_000)
     assert decide(evaluation).to_do == (
-        "Keep range: sticky may save ≈ 11 min, or nothing: the replay differs too much from the "
-        "measured downtime."
+        "Keep range: sticky may save ≈ 11 min, or nothing: the replayed downtime differs too much "
+        "from the measured one."
     )
 
 

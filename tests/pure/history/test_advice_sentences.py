@@ -339,8 +339,8 @@ def test_a_repair_comes_first_and_the_change_alone_saves_what_was_replayed() -> 
     total = DowntimeTotal(downtime_ms=300_000, not_polled_ms=9_600_000)
     found = decide(300_000, 185_000, patterns=[SLOW], total=total)
     assert shown(found.happened) == (
-        "m-1 exceeded max.poll.interval.ms 8 times between 14:13 and 14:14; 5 min of downtime, and "
-        "2 h 40 min without polls."
+        "m-1 exceeded max.poll.interval.ms 8 times between 14:13 and 14:14; 5 min of downtime, "
+        "plus 2 h 40 min without polls."
     )
     causes = {(0, 4): RebalanceCause.SLOW_POLL}
     found = decide(300_000, 185_000, patterns=[replace(SLOW, until=START + 9_000)], causes=causes)
@@ -414,7 +414,7 @@ def test_a_group_that_falls_behind() -> None:
     behind = status(GroupHealth.FALLING_BEHIND, reason="chat-2: the lag grew")
     found = decide(4_000, health=behind)
     assert found.to_do == (
-        "Add members, at most one for each partition: 1 for 2 partitions now; keep range."
+        "Add members, at most one per partition (now 1 for 2 partitions); keep range."
     )
     assert found.recommendation == "Add consumers"
     lag = Pattern(

@@ -51,8 +51,8 @@ AT_MOST = "must not be above the broker's group.max.session.timeout.ms, 1800000 
 SESSION = f"Set the session timeout. It {AT_MOST}"
 DEPARTED = (
     "When the process of a static member stops, remove the member with the admin client (Java: "
-    "removeMembersFromConsumerGroup): otherwise its partitions wait until its session ends, for "
-    "{}, also if the process comes back without the ID."
+    "removeMembersFromConsumerGroup): otherwise its partitions wait until its session times "
+    "out after {}, even if the process comes back without the ID."
 )
 RESTART = "Restart the members one after the other"
 FIRST = (

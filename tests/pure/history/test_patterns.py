@@ -269,7 +269,7 @@ def test_without_a_rhythm_it_is_less_sure() -> None:
 
     assert found.text == (
         "perhaps an autoscaler added and removed a member 9 times "
-        "(4 to 5 members; without a rhythm)"
+        "(4 to 5 members; at irregular times)"
     )
 
 
@@ -277,7 +277,7 @@ def test_a_few_times_show_no_rhythm() -> None:
     few = EVERY_25[:MIN_OSCILLATIONS]
 
     (text,) = simulate(*scale("m-4", rises=few)).texts()
-    assert text.endswith(" 4 times (4 to 5 members; too few times to show a rhythm)")
+    assert text.endswith(" 4 times (4 to 5 members; too few times to be regular)")
     assert simulate(*scale("m-4", rises=few[1:])).texts() == []
 
 
@@ -311,7 +311,7 @@ def test_who_cannot_be_told_from_others_is_not_named() -> None:
     (text,) = replace(history, generations=generations).texts()
 
     assert text.startswith("perhaps an autoscaler added and removed a member")
-    assert text.endswith("; client ids and hosts do not tell the members apart)")
+    assert text.endswith("; client ids and hosts do not distinguish the members)")
 
 
 def test_a_group_that_is_started_again_and_again() -> None:

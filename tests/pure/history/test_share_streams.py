@@ -358,13 +358,13 @@ def test_overviews_of_share_and_streams_groups() -> None:
     assert [one["assigned"] for one in share.last_members] == [list(BOTH)] * 2
     assert share.text == (
         "Share group: 2 members share the records of 2 partitions of orders. Several members may "
-        "read a partition; a rebalance stops none of them, so there is no downtime."
+        "read the same partition; a rebalance stops none of them, so there is no downtime."
     )
     empty = overview_of(*SHARE)
     assert (empty.state, empty.members, len(empty.last_members)) == ("Empty", 0, 1)
     assert empty.text.startswith("Share group, without members: its last member shared the records")
     assert overview_of(*STREAMS).text == (
-        "Kafka Streams group with the protocol of KIP-1071: 2 members run 3 active tasks and 2 "
+        "Kafka Streams group with the KIP-1071 protocol: 2 members run 3 active tasks and 2 "
         "standby or warm-up tasks of app-1-repartition, items, orders."
     )
 
@@ -386,7 +386,7 @@ def test_overviews_of_classic_groups() -> None:
     other = overview_of((group_metadata_entry(1, *readers, protocol_type="sr"),))
     assert (other.kind, other.text) == (
         "other",
-        "Group of the protocol type sr: 2 members. The journal does not tell what they share.",
+        "Group with the protocol type sr: 2 members. The journal does not show what they share.",
     )
 
 

@@ -391,7 +391,7 @@ def test_the_panel_has_the_numbers_of_the_tables(window: ReportWindow, gold: Gol
         )
         if row["started_at"] is not None:
             took = format_rounded_duration(row["at"] - row["started_at"])
-            assert panel_fact(window, "Took").startswith(took)
+            assert panel_fact(window, "Duration").startswith(took)
         if row["delayed_records"] is not None:
             assert panel_fact(window, "Records delayed") == f"{row['delayed_records']:,}"
         assert f"generation {row['from_generation']} → {row['to_generation']}" in text
@@ -512,7 +512,7 @@ def test_every_rebalance_is_in_the_table(window: ReportWindow, gold: GoldTables)
         assert members == f"{row['members_before']} → {row['members_after']}"
         downtime = row["downtime_ms"]
         assert down == (format_rounded_duration(downtime) if downtime else "none")
-        assert moved == f"{row['moved']} ({row['moves_needed']} nec.)"
+        assert moved == f"{row['moved']} ({row['moves_needed']} necessary)"
         assert reason == row["reason"]
 
 

@@ -228,7 +228,7 @@ class _Migration:
         yield ActionStep(
             text="When the process of a static member stops, remove the member with the admin "
             "client (Java: removeMembersFromConsumerGroup): otherwise its partitions wait until "
-            f"its session ends, for {away}, also if the process comes back without the ID."
+            f"its session times out after {away}, even if the process comes back without the ID."
         )
 
     def _strategy_steps(self) -> Iterator[ActionStep]:
@@ -293,7 +293,7 @@ class _Migration:
             if library.consumer_protocol is None:
                 return None
             refused = library.consumer_protocol.refused
-            without = f", and without {refused}, which are then the broker's" if refused else ""
+            without = f", and without {refused}, which the broker then sets" if refused else ""
             return f"{_RESTART} with this setting{without}. The group changes over while it runs."
 
         strategy = self._wanted.strategy
@@ -469,7 +469,7 @@ def _make_stuck_repair(
         )
     steps = (
         ActionStep(
-            text=f"Look at the record at the committed offset{where}: the application may fail at "
+            text=f"Look at the record at the committed offset{where}: the application may fail on "
             "it again and again, or wait for another system.",
             setting=command,
         ),
@@ -486,12 +486,12 @@ def _make_lag_repair(last: Generation | None, topic: str | None, partition: int 
     partitions = 0
     if last is not None:
         partitions = sum(len(each) for one in last.members for each in one.assigned.values())
-    title, text = "Add consumers", "Add members, at most one for each partition"
+    title, text = "Add consumers", "Add members, at most one per partition"
     if members:
-        text += f": {members} for {partitions} partitions now"
+        text += f" (now {members} for {partitions} partitions)"
     if 0 < partitions <= members:
         title = "Process records faster"
-        text = "More members do not help: every partition has one of its own"
+        text = "More members do not help: every partition already has its own member"
     steps = [f"{text}.", "Make the application process its records faster."]
     if topic is not None and partition is not None:
         steps.append(
@@ -509,8 +509,7 @@ def _slow_poll_steps(libraries: Sequence[ClientLibrary], last: Generation) -> It
     )
     yield from _list_steps(
         limited,
-        f"Take fewer records with each poll, for example {FEWER_RECORDS} instead of 500, the "
-        "default.",
+        f"Take fewer records per poll, for example {FEWER_RECORDS} instead of the default of 500.",
         lambda one: one.poll_records_setting(FEWER_RECORDS),
         among=libraries,
     )
@@ -518,7 +517,7 @@ def _slow_poll_steps(libraries: Sequence[ClientLibrary], last: Generation) -> It
         limited,
         lambda one: (
             f"{'Or allow' if one.poll_records else 'Allow'} more time between two polls "
-            f"than {format_rounded_duration(present)}. A member that hangs is then noticed later."
+            f"than {format_rounded_duration(present)}. A member that hangs is then detected later."
         ),
         lambda one: one.poll_interval_setting(2 * present),
         among=libraries,
@@ -534,7 +533,7 @@ def _scaling_step(pattern: Pattern) -> ActionStep:
         return ActionStep(text=text)
     period = format_rounded_duration(pattern.every_ms or 0)
     return ActionStep(
-        text=f"{text} A window longer than {period}, the usual time from one rise to the "
-        "next, would keep the member.",
+        text=f"{text} A window longer than {period}, the usual time between two "
+        "scale-ups, would keep the member.",
         setting=f"behavior:\n  scaleDown:\n    stabilizationWindowSeconds: {window // 1_000}",
     )

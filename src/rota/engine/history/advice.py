@@ -104,7 +104,7 @@ BAD_HEALTH = SICK | {GroupHealth.FALLING_BEHIND}
 NO_ADVICE = "No advice"
 #: Why a group has no policy to choose, by its protocol type.
 _NO_POLICY = {
-    "share": "in a share group several members read a partition",
+    "share": "several members of a share group may read the same partition",
     "streams": "the broker assigns the tasks of a streams group",
     "connect": "Connect's workers assign connectors and tasks in their own way",
 }
@@ -123,9 +123,9 @@ _DOWNTIME_REASONS = {
     DowntimeReason.REVOKED: "while partitions were revoked",
     DowntimeReason.MOVED: "while partitions moved",
     DowntimeReason.LEFT: "after members left",
-    DowntimeReason.SILENT: "until sessions timed out",
+    DowntimeReason.SILENT: "while waiting for session timeouts",
     DowntimeReason.RESTARTED: "while static members restarted",
-    DowntimeReason.EMPTY: "without members",
+    DowntimeReason.EMPTY: "while the group had no members",
 }
 
 
@@ -208,7 +208,7 @@ def advise_group(
     if not is_readable_consumer_group(generations):
         why = "the data of some members could not be decoded"
         if kinds := {one.protocol_type for one in generations} - {"", CONSUMER_PROTOCOL_TYPE}:
-            other = f"its members are not consumers ({', '.join(sorted(kinds))})"
+            other = f"its protocol type is {', '.join(sorted(kinds))}, not consumer"
             why = _NO_POLICY.get(generations[-1].protocol_type, other)
         return advise_uncompared(
             generations[0].group, generations, rebalances, why, health=evidence.health
@@ -541,10 +541,10 @@ class _AdviceCase:
             if reason is not None and is_most:
                 text += f", mostly {self._describe_reason(DowntimeReason(reason))}"
         if total.not_polled_ms:
-            text += f", and {format_rounded_duration(total.not_polled_ms)} without polls"
+            text += f", plus {format_rounded_duration(total.not_polled_ms)} without polls"
         if with_reason and total.shut_down_ms >= MIN_SAVED:
             closed = format_rounded_duration(total.shut_down_ms)
-            text += f", not counting {closed} after all members had closed"
+            text += f", not counting {closed} while all members were shut down"
         return text
 
     def _describe_reason(self, reason: DowntimeReason) -> str:
@@ -695,8 +695,8 @@ class _AdviceCase:
         yield f"The saving is uncertain by {format_rounded_duration(self.uncertainty)}."
         if self._policy.solver == OTHER_SOLVER:
             yield (
-                f"The assignments of {self._policy.strategy} are neither Rota's nor Java's: the "
-                "saving is an estimate."
+                f"The assignments of {self._policy.strategy} match neither Rota's nor Java's, so "
+                "the saving is an estimate."
             )
 
     def _protocol_action(self, verdict: str) -> Action:
@@ -708,7 +708,7 @@ class _AdviceCase:
             "6.0 removes it from the Java consumer."
         )
         if verdict == CHANGE:
-            text += " You can go there at once instead of changing the policy first."
+            text += " You can switch to it directly, without changing the policy first."
         return Action(
             title="Plan for KIP-848",
             kind=ActionKind.PROTOCOL,
@@ -787,8 +787,8 @@ class _AdviceCase:
             saved = format_rounded_duration(self.saved_by(other))
             text = f"{keep}: {other.policy} may save ≈ {saved}, or"
             if doubtful:
-                return f"{text} cost more: it is not known whether absent members had crashed"
-            return f"{text} nothing: the replay differs too much from the measured downtime"
+                return f"{text} cost more: it is unknown whether absent members crashed"
+            return f"{text} nothing: the replayed downtime differs too much from the measured one"
         least = min((one.downtime for one in self._totals.values()), default=self.used.downtime)
         if least < self._current_total.downtime:
             text = f"{keep}: no other policy saves more than the uncertainty of the replay"

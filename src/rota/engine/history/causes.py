@@ -514,7 +514,7 @@ def explain_from_journal(rebalance: Rebalance, commits: CommitTimes) -> Explanat
         cause, likely, reason = RebalanceCause.JOINED, None, "the group was empty before"
     else:
         cause, likely = RebalanceCause.UNKNOWN, None
-        reason = "the journal does not have the generation before"
+        reason = "the journal does not have the previous generation"
     earliest, last = _start_bounds(rebalance, case)
     has_joined = after.kind is GroupType.CLASSIC and after.change is GenerationChange.REBALANCED
     return Explanation(
@@ -546,9 +546,9 @@ class _JournalCase:
     def gap(self) -> str | None:
         """Why the cause cannot be inferred; None if it can."""
         if self.before.sampled or self.first.sampled:
-            return "what happened between two samples is not known"
+            return "the events between two samples are unknown"
         if generation_distance(self.first.generation, self.before.generation) != 1:
-            return "generations in between were not saved"
+            return "the generations in between are missing"
         if self.diff.is_round_due:
             return "another cooperative round was due"
         if self.diff.lost_members:
@@ -579,7 +579,7 @@ def _journal_cause(case: _JournalCase) -> _Cause:
 
 def _same_members_cause(case: _JournalCase) -> tuple[RebalanceCause | None, str]:
     diff = case.diff
-    reason = "nothing changed since the generation before"
+    reason = "nothing changed since the previous generation"
     cause = None
     if case.first.protocol_type == CONNECT_PROTOCOL_TYPE:
         reason = "the same workers, connectors and tasks"

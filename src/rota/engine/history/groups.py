@@ -143,9 +143,9 @@ def add_commits(
 
 _HEADS = {
     GroupType.CLASSIC: "Consumer group with the classic protocol",
-    GroupType.CONSUMER: "Consumer group with the protocol of KIP-848",
+    GroupType.CONSUMER: "Consumer group with the KIP-848 protocol",
     GroupType.SHARE: "Share group",
-    GroupType.STREAMS: "Kafka Streams group with the protocol of KIP-1071",
+    GroupType.STREAMS: "Kafka Streams group with the KIP-1071 protocol",
     CONNECT_KIND: "Workers of Kafka Connect",
 }
 #: What members do with their work, and did.
@@ -156,10 +156,10 @@ _VERBS = {
 }
 _READ = ("read", "read")
 _NOTES = {
-    GroupType.SHARE: " Several members may read a partition; a rebalance stops none of them, so "
-    "there is no downtime.",
+    GroupType.SHARE: " Several members may read the same partition; a rebalance stops none of "
+    "them, so there is no downtime.",
     CONNECT_KIND: " A sink connector commits its offsets in a group of its own, connect-NAME.",
-    OTHER_KIND: " The journal does not tell what they share.",
+    OTHER_KIND: " The journal does not show what they share.",
 }
 
 
@@ -168,9 +168,9 @@ def describe_group(group: GroupOverview) -> str:
     if group.kind == COMMITS_KIND:
         return (
             f"Committed offsets only: {_describe_partitions(group)}. No member joined in the "
-            "evidence; clients that assign partitions themselves, or tools, commit so."
+            "evidence; clients that assign partitions themselves, or tools, commit without joining."
         )
-    head = _HEADS.get(group.kind, f"Group of the protocol type {group.protocol_type}")
+    head = _HEADS.get(group.kind, f"Group with the protocol type {group.protocol_type}")
     if group.state == DEAD_STATE:
         head += ", deleted"
     elif not group.members:

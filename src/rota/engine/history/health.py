@@ -56,7 +56,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rota.engine.history.client_settings import format_duration
 from rota.engine.history.consumption_end import list_partitions
 from rota.engine.history.downtime import IDLE_SHARE, MIN_RUNS, SCHEDULE_TOLERANCE
 from rota.engine.history.facts import (
@@ -69,6 +68,7 @@ from rota.engine.history.facts import (
 )
 from rota.engine.history.lag import EndOffsets, Int64Array, compute_lags, running_maximum
 from rota.engine.history.verdicts import DELETED_OFFSET, GroupCommits, SubscriptionHistory
+from rota.engine.model.duration import format_rounded_duration
 from rota.engine.model.text import count_noun
 
 
@@ -424,7 +424,7 @@ class _History:
             if absence.part.length <= longest and 10 * absence.lag_before <= backlog:
                 self._is_scheduled = True
                 continue
-            who = "no members" if self._generations else "nothing was committed"
+            who = "no members" if self._generations else "no commits"
             time = self._format_period(absence.part.since, absence.until)
             records = f"{absence.lag_after:,} records {self._choose('wait', absence.until)}"
             yield self._failing(absence.since, absence.until, f"{who} {time}; {records}")
@@ -489,9 +489,9 @@ class _History:
         if until < self._until or not now:
             until, records = min(until, self._until - 1), f"up to {max(found):,} records waited"
         times = f"{len(absences)} times {self._format_period(since, until)}"
-        stayed = format_duration(-(-max(runs) // 1000) * 1000)
+        stayed = format_rounded_duration(-(-max(runs) // 1000) * 1000)
         return self._failing(
-            since, until, f"all members left {times} and stayed at most {stayed}; {records}"
+            since, until, f"all members left {times}, each time after at most {stayed}; {records}"
         )
 
     def find_growing_lag(self) -> Iterator[_Problem]:
@@ -527,7 +527,7 @@ class _History:
             is_last = last + 1 == len(at) or partition[last + 1] != number
             soon = self._until - at[last] <= max(int(self._limit[number]), 2 * step)
             until = self._until if is_last and soon else int(at[last])
-            since_then = "; its delay has not become shorter since" if last > final else ""
+            since_then = "; the group has not begun to catch up since" if last > final else ""
             topic, partition_number = self._partitions[number]
             minutes = (at[final] - at[first]) / MINUTE
             consumed = offset[final] - offset[first]
@@ -540,7 +540,7 @@ class _History:
                 partition_number,
                 f"{topic}-{partition_number}: the lag grew from {lag[first]:,} to {lag[final]:,} "
                 f"records {self._format_period(int(at[first]), int(at[final]))}: "
-                f"{arrived / minutes:,.0f} records a minute arrived, "
+                f"{arrived / minutes:,.0f} records arrived per minute, "
                 f"{consumed / minutes:,.0f} were consumed{since_then}",
             )
 
@@ -578,8 +578,8 @@ class _History:
             start, early, now = self._ends.at_times(rows, np.maximum(times, max(first, since))).end
             if early - start > self._settings.ignored_records:
                 return (
-                    f"{topic}-{partition}: no offset was ever committed; its members have it since "
-                    f"{format_minute(since)}, and {now - start:,} records arrived"
+                    f"{topic}-{partition}: no offset was ever committed; it has had an owner since "
+                    f"{format_minute(since)}, and {now - start:,} records have arrived"
                 )
         return None
 
@@ -591,7 +591,7 @@ class _History:
         why = "no partition is stuck"
         if last.has_members is False:
             who = f"no members since {format_minute(last.since)}"
-            why = f"{who}, as in its earlier absences" if self._is_scheduled else who
+            why = f"{who}, as several times before" if self._is_scheduled else who
         some = f"{np.count_nonzero(waiting):,} of {len(waiting):,} partitions"
         if len(waiting) == 1:
             some, why = "the group's only partition", why.replace("no partition is", "it is not")
@@ -662,7 +662,7 @@ def _unstable(
         None,
         f"{rebalances:,} rebalances {_format_period(since, until if lasts else end, until)} "
         f"with at most {members:,} members: no generation lasted "
-        f"{settings.stable_time // 1000} seconds",
+        f"{settings.stable_time // 1000} s",
     )
 
 

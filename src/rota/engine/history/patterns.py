@@ -332,9 +332,9 @@ def _find_health_patterns(
 
 
 _HEALTH_FIXES: Mapping[GroupHealth, str] = {
-    GroupHealth.STUCK: "Look at the record at the committed offset: the application may fail at it "
+    GroupHealth.STUCK: "Look at the record at the committed offset: the application may fail on it "
     "again and again, or wait for another system.",
-    GroupHealth.FALLING_BEHIND: "Add members (at most one for each partition), or make the "
+    GroupHealth.FALLING_BEHIND: "Add members (at most one per partition), or make the "
     "application process its records faster.",
 }
 
@@ -370,7 +370,7 @@ def _find_slow_polls(steps: Sequence[_Step], labels: _MemberLabels) -> Iterator[
         repeats,
         labels,
         ("exceeded max.poll.interval.ms", ""),
-        "Take fewer records with each poll, or allow more time between two polls.",
+        "Take fewer records per poll, or allow more time between two polls.",
     )
 
 
@@ -433,7 +433,7 @@ def _find_late_joins(
     yield _find_repeats((step for step, _ in late), MAX_REPEAT_GAP, 1).pattern(
         PatternType.LATE_JOIN,
         f"{subject} joined late{often}",
-        "A member joins when it polls: let it take fewer records at a time (Java: "
+        "A member joins when it polls: let it take fewer records per poll (Java: "
         "max.poll.records), and close consumers before their process ends. With KIP-848 no "
         "member waits for another.",
         member=names[0] if len(set(names)) == 1 else None,
@@ -618,11 +618,11 @@ def _autoscaler_pattern(repeats: _Repeats[_Rise], labels: _MemberLabels) -> Patt
     known = sum(step.explanation.cause is RebalanceCause.LEFT for step in leaves)
     few = len(repeats.gaps) < MIN_RHYTHM_GAPS
     doubts = (
-        (not is_named, "client ids and hosts do not tell the members apart"),
+        (not is_named, "client ids and hosts do not distinguish the members"),
         (member is not None, f"{member} each time, on another host"),
-        (is_named and len(processes) < MOST * len(joined), "some processes come again"),
-        (known < MOST * len(leaves), "the reasons for leaving are not known"),
-        (not repeats.is_regular, "too few times to show a rhythm" if few else "without a rhythm"),
+        (is_named and len(processes) < MOST * len(joined), "some processes come back"),
+        (known < MOST * len(leaves), "the reasons for leaving are unknown"),
+        (not repeats.is_regular, "too few times to be regular" if few else "at irregular times"),
     )
     doubt = next((text for applies, text in doubts if applies), None)
     low, high = rises[0].low, rises[0].high
@@ -637,7 +637,7 @@ def _autoscaler_pattern(repeats: _Repeats[_Rise], labels: _MemberLabels) -> Patt
     text += f" {len(rises)} times{_in_brackets('; '.join(filter(None, (notes, doubt))))}"
     fix = (
         "Let the autoscaler wait longer before it removes a member (Kubernetes: "
-        "behavior.scaleDown.stabilizationWindowSeconds), so that it does so less often."
+        "behavior.scaleDown.stabilizationWindowSeconds), so that it scales less often."
     )
     return repeats.pattern(
         PatternType.AUTOSCALER,

@@ -155,7 +155,7 @@ const EVIDENCE = {
   stated: "Stated: the broker's log or a record of the journal says so.",
   inferred: 'Inferred: computed from consecutive records of the journal.',
   sampled: 'Sampled: measured at intervals.',
-  replayed: "Replayed: it did not happen. The same history under another policy.",
+  replayed: "Replayed: not measured, but the same history replayed under another policy.",
   bounded: 'Bounded: only commits show it; the true value lies between two bounds.',
 };
 

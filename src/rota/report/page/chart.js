@@ -8,13 +8,13 @@ const MAX_LANES = 3, STRONG_LINES = 3, MAX_OWNER_HEIGHT = 340;
 // Reasons of downtime in words, in the order in which bars are stacked. list.js has their colours.
 const REASONS = {
   revoked: 'revoked for a rebalance',
-  moved: 'on the way from one member to another',
+  moved: 'moving from one member to another',
   left: 'the owner had left',
-  silent: 'silent owner, until its session timeout',
+  silent: 'owner silent until its session timed out',
   restarted: 'the static owner restarted',
   empty: 'the group had no members',
-  'not polled': 'not polled, not counted',
-  'shut down': 'shut down, not counted',
+  'not polled': 'owner did not poll (not counted)',
+  'shut down': 'all members shut down (not counted)',
 };
 const UNCOUNTED = ['not polled', 'shut down'];
 

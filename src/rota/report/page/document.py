@@ -50,7 +50,7 @@ MARK_MEANINGS = {
     "stated": "Written in the broker's log or in a record of the journal.",
     "inferred": "Computed from consecutive records of the journal.",
     "sampled": "Measured at intervals.",
-    "replayed": "It did not happen: the same history under another policy. Marked with ≈.",
+    "replayed": "Not measured: the same history replayed under another policy. Marked with ≈.",
     "bounded": "Only commits show it; the true value lies between two bounds.",
 }
 
@@ -229,7 +229,7 @@ def _figures(story: Story) -> Iterator[str]:
     share = totals.saving_share
     part = "" if share is None else f"{share * 100:.0f} % of downtime, "
     yield (
-        f"{_term_html(EvidenceMark.REPLAYED, 'Advised changes save', saving)}"
+        f"{_term_html(EvidenceMark.REPLAYED, 'Recommended changes save', saving)}"
         f'<div class="figure good">{"≈ " if totals.saving_ms else ""}'
         f"{format_rounded_duration(totals.saving_ms)}</div>"
         '<div class="stack" id="saving-bar"></div>'
@@ -341,16 +341,16 @@ def _lag_html(group: GroupStory, series: dict[str, Any] | None) -> str:
     if series is not None and series["run_ends"][-1] is not None:
         last, in_seconds = series["run_ends"][-1], series["in_seconds"]
         now = format_rounded_duration(round(last * 1000)) if in_seconds else f"{last:,} records"
-    where = f"The largest was in {group.lag.most_topic}-{group.lag.most_partition}."
+    where = f"The largest lag was in {group.lag.most_topic}-{group.lag.most_partition}."
     return (
         f"{_known_html(how, escape(now))}"
-        f'<span class="minor">most {_known_html(how, escape(most), where)}</span>'
+        f'<span class="minor">max {_known_html(how, escape(most), where)}</span>'
     )
 
 
 def _strategy_html(group: GroupStory) -> str:
     *before, now = group.policies_used
-    earlier = f'<span class="minor cut">after {_name_html(", ".join(before))}</span>'
+    earlier = f'<span class="minor cut">before: {_name_html(", ".join(before))}</span>'
     return f'<span class="cut">{_name_html(now)}</span>{earlier if before else ""}'
 
 

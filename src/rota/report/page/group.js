@@ -174,9 +174,9 @@ class GroupPage {
         ? NO_OWNERS[data.group.overview.kind] || 'Partition owners are not shown: the evidence has no assignment of this group that Rota can decode.'
         : 'Partition owners are not shown: the group has commits, but no members in the evidence.');
     }
-    if (data.group.downtime_ms === null && data.group.overview.kind !== 'share') missing.push('Downtime is unknown, because the owners of the partitions are unknown.');
-    if (!data.lag) missing.push('Lag is unknown: the evidence has no commits of this group with a sample of the log end offset (rota run --poll, or --bootstrap-server, samples it).');
-    if (data.stops.leftOut) missing.push(`The chart hatches the longest times without a consumer; it leaves out ${number(data.stops.leftOut)} shorter ones. All numbers include them.`);
+    if (data.group.downtime_ms === null) missing.push('Downtime is unknown because the owners of the partitions are unknown.');
+    if (!data.lag) missing.push('Lag is unknown: the evidence has no commits of this group with a sample of the log end offset (rota run --poll or --bootstrap-servers samples it).');
+    if (data.stops.leftOut) missing.push(`The chart leaves out ${number(data.stops.leftOut)} short times without a consumer. All numbers include them.`);
     return missing.map((text) => element('p', { class: 'missing minor' }, text));
   }
 
@@ -203,7 +203,7 @@ class GroupPage {
     this.modes?.forEach((button, place) => button.setAttribute('aria-pressed', String(MODES[place] === chart.mode)));
     const keys = chart.legend().map(({ cause, reason, colour, text }) => element('span', null,
       cause === undefined ? element('i', { class: 'swatch', style: { background: reason ? reasonCss(reason) : `var(--${colour})` } }) : causeGlyph(cause), text));
-    if (this.data.stops.until.length) keys.push(element('span', null, element('i', { class: 'swatch hatch' }), 'nobody reads'));
+    if (this.data.stops.until.length) keys.push(element('span', null, element('i', { class: 'swatch hatch' }), 'no consumer'));
     keys.push(element('span', { class: 'minor wide hint' }, 'Drag to zoom, shift-drag to pan, double-click for the whole time'));
     keys.push(element('span', { class: 'minor narrow hint' }, 'Tap a mark twice to open it, pinch to zoom'));
     this.legend.replaceChildren(...keys);
@@ -250,7 +250,7 @@ class GroupPage {
     for (const cause of rebalances.cause) counts.set(cause, (counts.get(cause) || 0) + 1);
     const listed = [...counts].sort((a, b) => b[1] - a[1]).map(([cause, count]) => element('div', { class: 'with-glyph' },
       causeGlyph(cause), element('button', { type: 'button', class: 'link', onclick: () => this.setOnly({ kind: 'cause', value: CAUSES[cause].name }) }, `${number(count)} × ${CAUSES[cause].title}`)));
-    return element('div', { class: 'cause-counts' }, element('p', { class: 'minor' }, 'Nothing happened again and again.'), ...listed);
+    return element('div', { class: 'cause-counts' }, element('p', { class: 'minor' }, 'No repeated problem was found.'), ...listed);
   }
 
   showPattern({ since, until }) {
@@ -310,7 +310,7 @@ class GroupPage {
     const isNote = action.kind === 'note';
     const title = isNote ? action.title : `${place}. ${action.title}`;
     const saving = !action.saving_ms ? null : element('span', { class: 'saving' },
-      known('replayed', `saves ${action.saving_is_bound ? 'at most ' : ''}≈ ${duration(action.saving_ms)}`, action.saving_is_bound ? 'The downtime of what this prevents.' : ''));
+      known('replayed', `saves ${action.saving_is_bound ? 'at most ' : ''}≈ ${duration(action.saving_ms)}`, action.saving_is_bound ? 'The downtime of the events that this action prevents.' : ''));
     const single = steps.length === 1 && sameText(steps[0].text, action.title) && !settingOf(steps[0], this.library);
     return element('div', { class: isNote ? 'action note' : 'action' },
       !single && element('div', { class: 'action-title' }, element('h3', null, ...richText(title, this.data)), saving),
@@ -334,7 +334,7 @@ class GroupPage {
     const { rebalances } = this.data;
     this.chips = element('div', { class: 'chips scroll', role: 'group', 'aria-label': 'Filter by cause' });
     this.tableNote = element('span', { class: 'minor', role: 'status' });
-    const columns = [['Time', 'time'], ['Cause', 'cause'], ['Members', 'number members'], ['Took', 'number took'], ['Downtime', 'number down'], ['Moved', 'number moved'], ['Reason', 'reason']];
+    const columns = [['Time', 'time'], ['Cause', 'cause'], ['Members', 'number members'], ['Duration', 'number took'], ['Downtime', 'number down'], ['Moved', 'number moved'], ['Reason', 'reason']];
     this.table = new VirtualTable({
       id: 'rebalances', label: 'Rebalances', columns,
       row: (place) => this.rebalanceRow(this.listed[place], place),
@@ -384,7 +384,7 @@ class GroupPage {
       element('td', { class: 'number members' }, `${number(before[index])} → ${number(after[index])}`),
       element('td', { class: 'number took' }, known(took.how, took.text)),
       element('td', { class: 'number down' }, downtime[index] === null ? UNKNOWN : known(data.group.mark, downtime[index] ? duration(downtime[index]) : 'none', downtime[index] ? downtimeBounds(atLeast[index], atMost[index]) : '')),
-      element('td', { class: 'number moved' }, moved[index] === null ? UNKNOWN : [known(data.group.mark, number(moved[index])), element('span', { class: 'minor' }, ` (${number(needed[index])} nec.)`)]),
+      element('td', { class: 'number moved' }, moved[index] === null ? UNKNOWN : [known(data.group.mark, number(moved[index])), element('span', { class: 'minor' }, ` (${number(needed[index])} necessary)`)]),
       element('td', { class: 'reason minor', title: reason[index] && reason[index].length > 40 ? reason[index] : null }, ...isolateWords(reason[index] ?? ''))];
     return element('tr', { class: classes || null, 'data-key': index, 'aria-rowindex': place + 2 }, ...cells);
   }
@@ -409,7 +409,7 @@ class GroupPage {
     const { data } = this;
     const { replayed } = data;
     const own = isReplayed ? replayed.of[index] : index;
-    if (own < 0) return [element('p', null, '≈ A rebalance that only the replay has')];
+    if (own < 0) return [element('p', null, '≈ This rebalance happens only in the replay')];
     const { at: times, cause, downtime, moved, needed } = data.rebalances;
     const shownAt = isReplayed ? replayed.at[index] : times[own];
     const parts = [
@@ -656,7 +656,7 @@ function headFacts({ group, rebalances, rowNames, topics, begin, end }) {
   // the names of KIP-848's policies have the protocol
   if (used && used !== 'none') facts.push(element('span', null, isolate(used), protocol && protocol !== 'consumer' ? `, ${protocol}` : ''));
   if (group.complete_from !== null && !group.whole) {
-    facts.push(known('inferred', `complete from ${formatMoment(group.complete_from, begin, end)}`, 'The journal does not have the first records of this group.'));
+    facts.push(known('inferred', `complete from ${formatMoment(group.complete_from, begin, end)}`, 'The first records of this group are missing from the journal.'));
   }
   return facts;
 }
@@ -696,7 +696,7 @@ function keyFigures({ group, rebalances, rowNames, begin, end }) {
   const causes = group.known_causes.map(([how, count]) => `${number(count)} ${how}`).join(', ');
   const parts = [figure(knownLabel(group.mark, 'Rebalances', causes && `Causes: ${causes}.`), known(group.mark, number(rebalances.count)))];
   if (group.downtime_ms !== null) {
-    const notPolled = group.not_polled_ms ? ` Not polled, in no sum: ${duration(group.not_polled_ms)}.` : '';
+    const notPolled = group.not_polled_ms ? ` Time without polls, not counted: ${duration(group.not_polled_ms)}.` : '';
     const bounds = downtimeBounds(group.downtime_at_least_ms, group.downtime_at_most_ms) + notPolled;
     const each = group.downtime_ms && rowNames.length ? `${duration(group.downtime_ms / rowNames.length)} per partition` : '';
     parts.push(figure(knownLabel(group.mark, 'Downtime', `Time in which a partition had no consumer, summed over partitions. ${bounds}`.trim()),
@@ -711,7 +711,7 @@ function keyFigures({ group, rebalances, rowNames, begin, end }) {
   if (group.lag) {
     const { most, most_seconds: seconds, most_at: when, most_topic: topic, most_partition: partition, at_least: atLeast } = group.lag;
     const where = element('span', null, isolate(shortened(`${visibleName(topic)}-${partition}`, 40)), ` at ${formatMoment(when, begin, end, false)}`);
-    parts.push(figure(knownLabel('sampled', 'Max lag', seconds === null ? 'Records behind the committed offset.' : `Age of the oldest uncommitted record; ${countNoun(most, 'record')} behind.`),
+    parts.push(figure(knownLabel('sampled', 'Max lag', seconds === null ? 'Records after the committed offset.' : `Age of the oldest uncommitted record; ${countNoun(most, 'record')} behind.`),
       known('sampled', lagText({ seconds, records: most, atLeast })), where));
   }
   return element('div', { class: 'group-figures' }, ...parts);
@@ -751,7 +751,7 @@ function policiesCard(data) {
     [knownLabel('replayed', 'Spread', 'Largest minus smallest number of partitions of a member, summed over the rebalances.'), 'number extra']];
   return element('section', { class: 'card block', 'aria-labelledby': 'policies-title' },
     element('div', { class: 'block-head' }, element('h2', { id: 'policies-title' }, 'Policies compared'),
-      element('span', { class: 'minor' }, knownLabel('replayed', 'Replayed'), ' over the same changes of members. Nearer to the bottom left is better.')),
+      element('span', { class: 'minor' }, knownLabel('replayed', 'Replayed'), ' over the same membership changes. In the chart, the lower left is better.')),
     element('div', { class: 'policies' }, plot,
       element('div', { class: 'sideways', tabindex: '0', role: 'region', 'aria-label': 'Table of policies' }, element('table', { id: 'policies' },
         element('thead', null, element('tr', null, ...heads.map(([title, name]) => element('th', { scope: 'col', class: name || null }, title)))),
@@ -763,7 +763,7 @@ function policyPlot(rows) {
   const [mostDown, mostMoved] = [Math.max(...rows.map((row) => row.downtime), 10 * SECOND) * 1.08, Math.max(...rows.map((row) => row.moved), 4) * 1.1];
   const x = (value) => left + (value / mostDown) * (width - left - right);
   const y = (value) => height - bottom - (value / mostMoved) * (height - top - bottom);
-  const plot = svgElement('svg', { viewBox: `0 0 ${width} ${height}`, class: 'policy-plot', role: 'img', 'aria-label': 'Policies by downtime and moves; the table beside has the numbers.' });
+  const plot = svgElement('svg', { viewBox: `0 0 ${width} ${height}`, class: 'policy-plot', role: 'img', 'aria-label': 'Policies by downtime and moves; the table has the numbers.' });
   const text = (string, attributes) => svgElement('text', attributes, string);
   const downStep = lagStep(mostDown / SECOND, true) * SECOND;
   for (let value = 0; value <= mostDown; value += downStep) {

@@ -129,7 +129,7 @@ function groupList(openGroup) {
       cell('cause').replaceChildren(element('span', { class: 'cut2' }, causeTally(group.sum.causes) || 'No rebalance'));
       if (filter.range) {
         cell('lag').replaceChildren(
-          known('sampled', lagAmountText(group.lag, group.sum.lag)), element('span', { class: 'minor' }, 'most in this time'));
+          known('sampled', lagAmountText(group.lag, group.sum.lag)), element('span', { class: 'minor' }, 'max in the time range'));
       }
     }
     fillTimes(row);

@@ -125,7 +125,7 @@ function panelFacts(chart, index, page) {
   const took = tookOf(rebalances, index);
   const changed = [...whoChanged(chart, index), '. ', element('b', { class: 'short' }, `${number(before[index])} → ${number(after[index])} members`)];
   const rows = [
-    ...factRow(took.how, 'Took', '', known(took.how, took.text), ' ', spanOf(rebalances, index)),
+    ...factRow(took.how, 'Duration', '', known(took.how, took.text), ' ', spanOf(rebalances, index)),
     ...phaseRow(rebalances, index),
     ...downtimeRow(chart, index),
   ];
@@ -169,7 +169,7 @@ function downtimeRow(chart, index) {
   const content = [known(chart.group.mark, element('b', null, downtime[index] ? duration(downtime[index]) : 'none'), bounds)];
   if (parts.length) content.push(element('span', { class: 'minor' }, ' partition time'), stackBar(parts.map(([reason, length]) => [length, reasonCss(reason)]), 'Downtime by reason'), ...listed);
   if (bounds && downtime[index]) content.push(element('div', { class: 'minor' }, bounds));
-  if (notPolled[index]) content.push(element('div', { class: 'minor' }, `Before it, not polled for ${duration(notPolled[index])}: not counted, the member may have worked.`));
+  if (notPolled[index]) content.push(element('div', { class: 'minor' }, `Before it, the owner did not poll for ${duration(notPolled[index])}. This is not counted: it may have been processing records.`));
   return factRow(chart.group.mark, 'Downtime', 'Time in which a partition had no consumer, summed over partitions.', ...content);
 }
 
@@ -212,7 +212,7 @@ function panelMoves(chart, index) {
   const keys = shown.map(([count, colour, text, how]) => element('span', null, element('i', { class: 'swatch', style: { background: colour } }), known(how, number(count)), ` ${text}`));
   const more = moves.listed.length - MAX_LISTED_MOVES;
   return [panelSection(
-    element('h3', null, knownLabel('inferred', 'Assignment before and after', 'The fewest moves to the best balance are necessary. Which of the moves these are is a choice: moves to a member that joined come first.')),
+    element('h3', null, knownLabel('inferred', 'Assignment before and after', 'Necessary moves are the fewest that reach the best balance. Rota chooses which moves count as necessary: first the moves to a member that joined.')),
     stackBar(shown, summary), element('div', { class: 'keys minor' }, ...keys),
     moves.listed.length ? movesTable(chart, moves.listed.slice(0, MAX_LISTED_MOVES)) : element('p', { class: 'minor' }, 'No partition changed its owner.'),
     more > 0 && element('p', { class: 'minor' }, `and ${number(more)} more`),
@@ -261,7 +261,7 @@ function panelWords(chart, index) {
   const lines = chart.lines.get(index);
   const { at, reason } = chart.rebalances;
   if (!lines) {
-    return panelSection(element('h3', null, 'What shows the cause'), codeBlock(reason[index] ?? 'Nothing in the evidence shows the cause.'));
+    return panelSection(element('h3', null, 'Evidence of the cause'), codeBlock(reason[index] ?? 'Nothing in the evidence shows the cause.'));
   }
   const blocks = lines.map(({ before, file, line, text }) => [
     element('div', { class: 'minor' }, isolate(shortened(file, 60)), `, line ${number(line)}, ${formatClock(at[index] - before, true)}`), codeBlock(text)]);
@@ -279,7 +279,7 @@ function panelEvidence(chart, index) {
   const inferred = chart.group.mark === 'sampled' ? 'sampled' : 'inferred';
   const rows = [
     ['Cause', evidence[index], { stated: "by the broker's log or a record", inferred: 'from the members before and after', sampled: 'from two samples of the group' }[evidence[index]]],
-    ['Start', took[index] === null ? inferred : 'stated', took[index] === null ? 'not in the log: only bounds' : "by the broker's log"],
+    ['Start', took[index] === null ? inferred : 'stated', took[index] === null ? "not in the broker's log: only bounds are known" : "by the broker's log"],
     ['Owners', inferred, from[index] === null ? `from generation ${number(generation[index])}` : `from generations ${number(from[index])} and ${number(generation[index])}`],
     ['Downtime', inferred, 'from the last commits of each owner and the rebalance'],
     delayed[index] !== null && ['Records', 'sampled', 'from samples of the log end offsets'],
