@@ -174,7 +174,7 @@ class GroupPage {
         ? NO_OWNERS[data.group.overview.kind] || 'Partition owners are not shown: the evidence has no assignment of this group that Rota can decode.'
         : 'Partition owners are not shown: the group has commits, but no members in the evidence.');
     }
-    if (data.group.downtime_ms === null) missing.push('Downtime is unknown because the owners of the partitions are unknown.');
+    if (data.group.downtime_ms === null && data.group.overview.kind !== 'share') missing.push('Downtime is unknown because the owners of the partitions are unknown.');
     if (!data.lag) missing.push('Lag is unknown: the evidence has no commits of this group with a sample of the log end offset (rota run --poll or --bootstrap-servers samples it).');
     if (data.stops.leftOut) missing.push(`The chart leaves out ${number(data.stops.leftOut)} short times without a consumer. All numbers include them.`);
     return missing.map((text) => element('p', { class: 'missing minor' }, text));
