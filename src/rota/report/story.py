@@ -238,6 +238,14 @@ REPLAYED_NUMBERS = (
     *("moved_after", "revoked_after"),
 )
 SAMPLED_NUMBERS = ("delayed_records", "added_lag_ms")  # numbers that depend on samples of log ends
+#: Names of causes as the legend of the page has them; base.js has the same ones.
+CAUSE_TITLES: Mapping[str, str] = {
+    facts.RebalanceCause.JOINED: "member joined",
+    facts.RebalanceCause.LEFT: "member left",
+    facts.RebalanceCause.SESSION_TIMEOUT: "session timeout",
+    facts.RebalanceCause.SLOW_POLL: "max.poll.interval exceeded",
+    facts.RebalanceCause.UNKNOWN: "cause unknown",
+}
 #: Kinds of groups whose members read partitions alone, so that they have downtime.
 CONSUMER_KINDS = frozenset({"classic", "consumer", "commits only"})
 #: Bad health, the worst last.
@@ -273,16 +281,19 @@ class GroupStory(facts.Advice):
         counted: Counter[str] = Counter()
         for cause, _, number in self.causes:
             counted[cause] += number
-        causes = ", ".join(f"{number:,} {cause}" for cause, number in counted.most_common())
+        causes = ", ".join(
+            f"{CAUSE_TITLES.get(cause, cause)}: {number:,}"
+            for cause, number in counted.most_common()
+        )
         problem = [self.health.reason] if self.severity else []
         same = HEALTH_PATTERNS.get(self.health.health)
         patterns = (one.text for one in self.patterns if one.pattern is not same)
         return (*problem, *patterns) or ((causes,) if causes else ())
 
     @property
-    def is_change_advised(self) -> bool:
-        """Whether the operator should do something: repair the group or change its policy."""
-        return any(action.kind is not facts.ActionKind.NOTE for action in self.actions)
+    def first_action(self) -> facts.Action | None:
+        """The action that ``recommendation`` names; None: keep the policy."""
+        return next((one for one in self.actions if one.is_worth_it), None)
 
     @property
     def policies_text(self) -> str:

@@ -206,7 +206,7 @@ def test_patterns_are_the_cause_and_without_them_the_causes_of_the_rebalances() 
         pattern=PatternType.ROLLING_DEPLOY, since=0, until=1, times=1, text="a rolling deploy"
     )
     causes = (("left", EvidenceMark.STATED, 2), ("left", EvidenceMark.INFERRED, 1_500))
-    assert make_group(causes=causes).cause_lines == ("1,502 left",)
+    assert make_group(causes=causes).cause_lines == ("member left: 1,502",)
     with_deploy = make_group(causes=causes, patterns=(deploy,))
     assert with_deploy.cause_lines == ("a rolling deploy",)
     failing = replace(HEALTHY, health=GroupHealth.FAILING, reason="no members")
@@ -282,7 +282,7 @@ def test_a_group_of_which_nothing_is_counted_is_told_of(story: Story) -> None:
     assert connect.status is None
     assert connect.happened.startswith("Workers of Kafka Connect: 2 workers run ")
     assert connect.recommendation == "No advice"
-    assert not connect.is_change_advised
+    assert connect.first_action is None
 
 
 def test_the_causes_of_all_groups_are_added_up(story: Story) -> None:

@@ -439,7 +439,9 @@ def test_more_members_than_partitions_do_not_help() -> None:
     generations = [generation(number, members) for number in (1, 2, 3)]
     found = advise(generations, {}, health=behind)
     assert found.recommendation == "Process records faster"
-    assert found.to_do.startswith("More members do not help: every partition has one of its own")
+    assert found.to_do.startswith(
+        "More members do not help: every partition already has its own member"
+    )
 
 
 def test_a_failing_group_with_members_and_one_without() -> None:

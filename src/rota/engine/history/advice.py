@@ -57,6 +57,7 @@ from rota.engine.history.facts import (
     FIX_FIRST,
     HEALTH_PATTERNS,
     KEEP,
+    MIN_SAVED,
     UNCOUNTED_REASONS,
     Action,
     ActionKind,
@@ -90,9 +91,7 @@ from rota.engine.model.text import count_noun, shorten_middle
 
 NEAR_BEST_SHARE = 0.03  # policies within this share of the least downtime are equally good
 EVENNESS_TOLERANCE = 1.1  # how much less even the load may be on average
-MIN_SAVED_SHARE = 0.1  # a change has to save this share of the downtime ..
-#: ... and at least this many partition-milliseconds.
-MIN_SAVED = 5_000
+MIN_SAVED_SHARE = 0.1  # a change has to save this share of the downtime, and MIN_SAVED
 SHOWN_DOWNTIME = 50  # less downtime, in partition-milliseconds, would be shown as 0.0 s
 SENTENCE_LENGTH = 210  # a sentence gets no further part if it would be longer than this
 NAME_LENGTH = 40  # longest name in a sentence
@@ -729,7 +728,7 @@ class _AdviceCase:
         for one in actions:
             if one.kind is ActionKind.POLICY:
                 return shorten_title(self._name_change(best), "Change the policy")
-            if one.kind is ActionKind.REPAIR and (one.saving_ms is None or _is_worth(one)):
+            if one.is_worth_it:
                 return one.title
         if verdict == CANNOT_TELL:
             return NO_ADVICE
@@ -749,7 +748,7 @@ class _AdviceCase:
     def describe_actions(self, verdict: str, best: PolicyTotal, actions: Sequence[Action]) -> str:
         """Returns a sentence: what to repair, the change of the policy, and what they save."""
         policy = next((one for one in actions if one.kind is ActionKind.POLICY), None)
-        repairs = [one for one in actions if one.kind is ActionKind.REPAIR and _is_worth(one)]
+        repairs = [one for one in actions if one.kind is ActionKind.REPAIR and one.is_worth_it]
         measured = format_rounded_duration(self._evidence.total.downtime_ms)
         shown = _describe_repairs(repairs, measured) if repairs else ""
         if self._bad_health is not None and repairs and repairs[0].saving_ms is None:
@@ -809,10 +808,6 @@ _PATTERN_CAUSES: Mapping[PatternType, frozenset[RebalanceCause]] = {
     **{pattern: frozenset({cause}) for cause, pattern in _FAILURES.items()},
     PatternType.REJOINING: _PLANNED_CAUSES,
 }
-
-
-def _is_worth(repair: Action) -> bool:
-    return repair.saving_ms is None or repair.saving_ms >= MIN_SAVED
 
 
 def _describe_health(health: GroupHealthStatus) -> str:

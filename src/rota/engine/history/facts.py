@@ -327,6 +327,9 @@ HEALTH_PATTERNS: Mapping[GroupHealth, PatternType] = {
 CHANGE, KEEP, FIX_FIRST, CANNOT_TELL = "change", "keep", "fix first", "cannot tell"
 
 
+MIN_SAVED = 5_000  # a smaller saving, in partition-milliseconds, is not advised
+
+
 class ActionKind(enum.StrEnum):
     REPAIR = "repair"
     POLICY = "policy"
@@ -353,6 +356,13 @@ class Action:
     saving_ms: int | None = None
     saving_is_bound: bool = False  # an upper bound: the downtime of what it prevents
     steps: tuple[ActionStep, ...] = ()
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether it is a change of the policy, or a repair that may save something."""
+        saves = self.saving_ms is None or self.saving_ms >= MIN_SAVED
+        is_repair = self.kind is ActionKind.REPAIR
+        return self.kind is ActionKind.POLICY or (is_repair and saves)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,8 +49,12 @@ function lagText(lag) {
 // Times are shown in UTC, or in the reader's time zone.
 const clock = { isLocal: false };
 
-function timeZone() {
-  return clock.isLocal ? 'local' : 'UTC';
+// 'UTC', or the reader's time zone as 'UTC+05:30'.
+function timeZone(time = Date.now()) {
+  const minutes = clock.isLocal ? -new Date(time).getTimezoneOffset() : 0;
+  if (!minutes) return 'UTC';
+  const [hours, rest] = [Math.floor(Math.abs(minutes) / 60), Math.abs(minutes) % 60];
+  return `UTC${minutes < 0 ? '−' : '+'}${String(hours).padStart(2, '0')}:${String(rest).padStart(2, '0')}`;
 }
 
 // Returns the time as an ISO text without zone: '2026-01-05T09:00:00.000'.
@@ -194,7 +198,7 @@ function causeGlyph(index) {
 
 // Colours of the reasons of downtime, as names in the style sheet.
 const REASON_COLOURS = {
-  silent: 'cause-2', revoked: 'revoked', left: 'cause-1', moved: 'cause-0', restarted: 'cause-7', empty: 'cause-3' };
+  silent: 'cause-2', revoked: 'revoked', left: 'cause-1', moved: 'cause-0', restarted: 'cause-7', empty: 'cause-5' };
 
 const HEALTHS = ['failing', 'stuck', 'falling behind', 'unknown', 'OK'];
 const HEALTH_PATHS = {

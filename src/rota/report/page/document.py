@@ -355,14 +355,15 @@ def _strategy_html(group: GroupStory) -> str:
 
 
 def _recommendation_html(group: GroupStory) -> str:
-    text = _name_html(group.recommendation)
-    if not group.is_change_advised:
+    text, action = _name_html(group.recommendation), group.first_action
+    if action is None:
         return f'<span class="minor" data-tip="{escape(group.to_do)}">{text}</span>'
     saving = ""
-    if group.saving_ms is not None:
-        saved = f"≈ {format_rounded_duration(group.saving_ms)}"
+    if action.saving_ms is not None:
+        about = "up to" if action.saving_is_bound else "≈"
+        saved = f"{about} {format_rounded_duration(action.saving_ms)}"
         uncertain = ""
-        if group.uncertainty_ms:
+        if group.uncertainty_ms and not action.saving_is_bound:
             uncertain = f"Uncertain by {format_rounded_duration(group.uncertainty_ms)}."
         number = _known_html(EvidenceMark.REPLAYED, saved, uncertain)
         saving = f'<span class="minor">saves <span class="saving">{number}</span></span>'

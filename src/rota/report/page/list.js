@@ -2,7 +2,7 @@
 // orders them, shows those that match, and writes the numbers of a selected time range into them.
 const ROWS_AT_FIRST = 24, ROWS_PER_STEP = 60;
 const SPARK_WIDTH = 176, SPARK_HEIGHT = 30, SPARK_BASE = 21;
-const SHORT_REASONS = { silent: 'timeout', empty: 'no members' };
+const SHORT_REASONS = { silent: 'session timeout', empty: 'no members' };
 let overview = null;
 
 function groupList(openGroup) {
@@ -44,7 +44,9 @@ function groupList(openGroup) {
   }
 
   const ORDERS = {
-    health: (group) => [group.severity, group.sum.downtime, group.sum.rebalances],
+    // in a selected time the cost in this time comes first: the health is that of the end
+    health: (group) => (filter.range
+      ? [group.sum.downtime, group.severity, group.sum.rebalances] : [group.severity, group.sum.downtime, group.sum.rebalances]),
     rebalances: (group) => [group.sum.rebalances, group.sum.downtime],
     downtime: (group) => [group.downtime_ms === null ? -1 : group.sum.downtime],
     lag: (group) => [lagOrder(group, filter.range ? group.sum.lag : group.lag?.now), lagOrder(group, group.lag?.most)],
@@ -147,7 +149,7 @@ function groupList(openGroup) {
 
   function causeTally(causes) {
     const ranked = [...causes].sort((a, b) => b[1] - a[1]);
-    return ranked.map(([cause, count]) => `${number(count)} ${CAUSES[cause].title.toLowerCase()}`).join(', ');
+    return ranked.map(([cause, count]) => `${CAUSES[cause].title.replace(/^[A-Z]/, (letter) => letter.toLowerCase())}: ${number(count)}`).join(', ');
   }
 
   // A line under the downtime: as long as its share of the largest downtime, coloured by reason.
@@ -366,6 +368,12 @@ function groupList(openGroup) {
     return { previous: ordered[index - 1]?.name ?? null, next: index < 0 ? null : ordered[index + 1]?.name ?? null };
   }
 
+  // Opens the group of a row, at the selected time.
+  function openRow(row) {
+    const [from, to] = filter.range || [null, null];
+    location.hash = hashOf({ g: row.dataset.group, from: from && timeInHash(from), to: to && timeInHash(to) });
+  }
+
   function moveFocus(step) {
     const rows = [...body.rows];
     const index = rows.findIndex((row) => row.contains(document.activeElement));
@@ -374,6 +382,7 @@ function groupList(openGroup) {
   }
 
   at('search').addEventListener('input', (event) => search(event.target.value));
+  at('search').addEventListener('keydown', (event) => { if (event.key === 'Enter' && ordered.length) openRow(ordered[0].row); });
   at('more').addEventListener('click', () => showMore(ROWS_PER_STEP));
   window.addEventListener('beforeprint', () => { if (!at('overview').hidden) { most = Infinity; showRows(); } });
   for (const heading of headings) {
@@ -382,9 +391,11 @@ function groupList(openGroup) {
   // A click on a row opens its group; a tap on a number says how the number is known.
   body.addEventListener('click', (event) => {
     const row = event.target.closest('tr');
-    if (!row || event.target.closest('a') || window.getSelection().toString()) return;
-    if (event.pointerType === 'touch' && tipOwner(event)) return;
-    location.hash = row.querySelector('a').getAttribute('href');
+    if (!row || event.ctrlKey || event.metaKey || event.shiftKey || window.getSelection().toString()) return;
+    const isLink = event.target.closest('a');
+    if (!isLink && event.pointerType === 'touch' && tipOwner(event)) return;
+    event.preventDefault();
+    openRow(row);
   });
   arrange(); // a link may open a group before the list is shown
   return { readState, state, show, exportRows, neighbours, moveFocus, redraw: () => timeline.draw(), ranges: () => filter.range };

@@ -30,7 +30,10 @@ async function openGroup(name, state) {
   const current = ++routed;
   const chart = await loadChart(entry.index).catch(showUnpackError);
   if (!chart || routed !== current) return;
-  if (!at('overview').hidden) listScroll = window.scrollY;
+  if (!at('overview').hidden) {
+    listScroll = window.scrollY;
+    if (list) listHash = hashOf(list.state());
+  }
   leaveGroup();
   shownName = name;
   at('overview').hidden = true;
@@ -177,6 +180,7 @@ at('theme').addEventListener('click', () => setTheme(document.documentElement.da
 at('utc').addEventListener('click', () => setTimeZone(false));
 at('local').addEventListener('click', () => setTimeZone(true));
 at('evidence-switch').addEventListener('click', toggleEvidence);
+at('evidence-item').addEventListener('click', () => { showMenu(false); toggleEvidence(); });
 at('export').addEventListener('click', () => showMenu(at('export-menu').hidden));
 at('export-csv').addEventListener('click', () => { showMenu(false); exportAs('csv'); });
 at('export-json').addEventListener('click', () => { showMenu(false); exportAs('json'); });

@@ -41,7 +41,8 @@ function decodeLagBins(lag) {
 function searchWords(group) {
   const causes = [...new Set(group.cause)].map((index) => `${CAUSES[index].name} ${CAUSES[index].title}`);
   return [
-    group.name, ...group.topics, ...causes, ...group.patterns, group.used, group.health, group.reason, group.recommendation,
+    group.name, group.kind, ...group.topics, ...causes, ...group.patterns, group.used, group.health,
+    group.severity ? group.reason : '', group.recommendation,
   ].join(' ').toLowerCase();
 }
 
@@ -352,7 +353,11 @@ function clusterTimeline({ filter, orderedGroups, onSelect, onSelecting, openGro
   canvas.addEventListener('pointerup', (event) => {
     const wasDrag = drag?.moved;
     drag = null;
-    if (wasDrag) { onSelect(); return; }
+    if (wasDrag) {
+      filter.range = wholeMinutes(filter.range);
+      onSelect();
+      return;
+    }
     const found = event.pointerType === 'touch' ? hover(event) : hit(event);
     const key = found.group && `${found.group.index} ${found.rebalance}`;
     if (event.pointerType !== 'touch' || (tapped === key && found.group)) open(found);
@@ -379,6 +384,12 @@ function clusterTimeline({ filter, orderedGroups, onSelect, onSelecting, openGro
   at('timeline-all').addEventListener('click', () => { isWhole = !isWhole; box.scrollTop = 0; draw(); });
   box.addEventListener('scroll', () => { hideTip(); requestAnimationFrame(draw); }, { passive: true });
   return { draw };
+}
+
+// A range as its text shows it: from minute to minute, if it is longer than a few of them.
+function wholeMinutes([from, to]) {
+  if (to - from < 3 * MINUTE) return [from, to];
+  return [Math.max(Math.floor(from / MINUTE) * MINUTE, overview.begin), Math.min(Math.ceil(to / MINUTE) * MINUTE, overview.end)];
 }
 
 // Failures at the bottom of a bar of the histogram, so that their height can be compared.
