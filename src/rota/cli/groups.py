@@ -19,7 +19,7 @@ from rota.cli.render import (
     print_table,
     select_attributes,
 )
-from rota.client.admin import (
+from rota.client.group_description import (
     CLASSIC,
     PREPARING_REBALANCE,
     GroupDescription,

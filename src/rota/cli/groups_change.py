@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 from rota.cli import flags
 from rota.cli.flags import run_with_admin
 from rota.cli.render import print_json, print_lines, print_notice, print_table
-from rota.client.admin import (
+from rota.client.group_description import (
     STATES_WITHOUT_MEMBERS,
     GroupDescription,
     short_member_names,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rota.cli.flags import run_with_admin, suggest_command
-from rota.client.admin import (
+from rota.client.group_description import (
     STABLE,
     STATES_WITHOUT_MEMBERS,
     GroupDescription,

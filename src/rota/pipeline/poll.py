@@ -28,15 +28,10 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from rota.client import group_requests
-from rota.client.admin import (
-    CLASSIC,
-    CONSUMER_GROUP_TYPE,
-    Admin,
-    GroupList,
-    describe_consumer_group,
-)
+from rota.client import group_description, group_requests
+from rota.client.admin import CONSUMER_GROUP_TYPE, Admin, GroupList
 from rota.client.cluster import ClusterClient, error_name
+from rota.client.group_description import CLASSIC
 from rota.client.metadata import BrokerMetadata
 from rota.client.retry import is_permanent, run_limited
 from rota.engine.history.client_settings import LibrarySigns, detect_library
@@ -293,7 +288,7 @@ class SnapshotReader:
 
 def sample_consumer_group(message: ConsumerGroupDescribeResponse.DescribedGroup) -> GroupSample:
     """Samples a group (KIP-848); a pattern's topics are the assigned ones."""
-    group = describe_consumer_group(message, "")
+    group = group_description.describe_consumer_group(message, "")
     hosts = {member.member_id: member.client_host for member in message.members}
     members = group.members or ()
     matched = {topic for member in members for topic in (member.target or member.assigned).names}

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 import rota
-from rota.client.admin import Admin, GroupDescription, GroupList
+from rota.client.admin import Admin, GroupList
+from rota.client.group_description import GroupDescription
 from rota.client.offsets import EARLIEST, LATEST
 from rota.engine.model.topic import TopicPartition
 from rota.errors import AuthorizationFailed, Code, Unreachable

@@ -505,7 +505,7 @@ def test_all_rows_are_printed_in_light_colours(open_report: Opener) -> None:
     window = open_report("crowd", scheme="dark")
     pages = window.page.pdf()
     text = b"".join(
-        zlib.decompress(stream)
+        zlib.decompressobj().decompress(stream)
         for stream in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pages, re.DOTALL)
         if stream[:1] == b"x"
     )

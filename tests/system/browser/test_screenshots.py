@@ -32,8 +32,8 @@ def test_both_views_are_pictured(
     monkeypatch.setattr(make_screenshots, "GROUP", tmp_path / "group.png")
     make_screenshots.pictures(browser, make_report("demo") / "report.html")
     listed, group = (tmp_path / "list.png").read_bytes(), (tmp_path / "group.png").read_bytes()
-    assert png_size(listed) == (1280, 800)
-    assert png_size(group)[0] == 1280
+    assert png_size(listed) == (1440, 900)
+    assert png_size(group)[0] == 1440
     assert listed != group
 
 

@@ -13,8 +13,9 @@ import pytest
 from confluent_kafka import Producer
 from pyarrow import parquet
 
-from rota.client.admin import Admin, GroupDescription
+from rota.client.admin import Admin
 from rota.client.cluster import ClusterClient
+from rota.client.group_description import GroupDescription
 from rota.engine.history.facts import Generation, GenerationChange, GroupType, PartitionOwnership
 from rota.engine.history.generations import GroupHistory, read_history
 from rota.engine.history.rebalances import find_rebalances

@@ -37,7 +37,7 @@ def test_its_page_tells_of_every_group_and_says_that_it_is_a_demo(
 ) -> None:
     page = (demo_run[0] / "report.html").read_text("utf-8")
     assert 'id="demo"' in page
-    assert page.count("<tr data-group=") == len(story.groups) == 40
+    assert page.count("<tr data-group=") == len(story.groups) == 42
 
 
 def test_each_advised_policy_has_owners_of_its_own(

@@ -106,7 +106,7 @@ KNOWN_NUMBER = re.compile(r"([0-9][0-9,]* [a-z]+) \((stated|inferred|sampled)(?:
 
 def render_page(story: Story, gold: GoldTables, made_at: int) -> str:
     """Returns the page as text, with the time in milliseconds at which it was made."""
-    code, style = read_script(), "\n".join(map(read_asset, STYLE_FILES))
+    code, style = read_script(), read_asset("page.css")
     summary = build_summary(story, gold)
     return Template(read_asset("page.html")).substitute(
         policy=escape(_content_security_policy(style, code, THEME_SCRIPT)),
@@ -453,7 +453,6 @@ def _sentence_html(text: str) -> str:
     return TIME_IN_TEXT.sub(r'<time datetime="\1T\2Z">\1 \2Z</time>', escaped)
 
 
-STYLE_FILES = ("page.css", "group.css")
 SCRIPT_FILES = (
     *("base.js", "unpack.js", "timeline.js", "list.js"),
     *("chart.js", "panel.js", "group.js", "main.js"),
