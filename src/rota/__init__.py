@@ -138,8 +138,7 @@ _MODULES = {
     for name in names.split()
 }
 
-#: Names that need an extra, and the package whose ``explain_missing_packages()`` explains how to
-#: install it.
+#: names that need an extra, and the package whose ``explain_missing_packages()`` helps
 _EXTRAS = dict.fromkeys(("Broker", "BrokerClock", "Group", "GroupMember", "Record"), "rota.broker")
 _EXTRAS |= dict.fromkeys(
     ("AsyncConsumer", "Batch", "BytesColumn", "Consumer", "ListedOffset"), "rota.client"

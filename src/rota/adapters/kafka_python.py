@@ -75,8 +75,7 @@ def adapt(
     assignors = resolve_strategies(specs, solver=solver, budget=budget)
     protocol = common_protocol(assignors)
     if protocol is RebalanceProtocol.COOPERATIVE and len(assignors) > 1:
-        # the other strategies would claim nothing, and the partitions this member keeps would be
-        # assigned twice.
+        # other strategies would claim nothing: the kept partitions would be assigned twice
         raise InputError(
             "kafka-python does not show a strategy the partitions that another one of the list "
             "assigned: use a cooperative strategy alone, or beside an eager one"

@@ -63,8 +63,7 @@ class Group:
     """A group, as the coordinator sees it."""
 
     name: str
-    #: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable``, or ``Dead`` for a
-    #: group that does not exist.
+    #: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable``, or ``Dead``
     state: str
     strategy: str  # the strategy that the members agreed on; empty unless the group is stable
     generation: int  # 0 before the first rebalance

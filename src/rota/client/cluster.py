@@ -40,8 +40,7 @@ class ClusterClient:
         """:param quiet: failures to connect are logged at debug level only"""
         self.config = config
         self._context = ConnectionContext(config, quiet=quiet)
-        #: By address and purpose: a broker serves one request of a connection at a time, and a long
-        #: poll must not delay a heartbeat.
+        #: by address and purpose: a long poll must not delay a heartbeat
         self._endpoints: dict[tuple[Address, str], BrokerEndpoint] = {}
         send = partial(self.send, Api.METADATA)
         problems, reset = self._connection_problems, self._reset_connections

@@ -473,8 +473,7 @@ class RecordFactory:
             epochs,
             strict=False,
         )
-        # ConsumerRecord._make would call a Python function for each record, which takes as long as
-        # all the rest
+        # ConsumerRecord._make would call Python for each record, as slow as all the rest
         new: Callable[[type[ConsumerRecord], Iterable[Any]], ConsumerRecord] = tuple.__new__
         return list(map(new, repeat(ConsumerRecord), columns)), error
 

@@ -227,8 +227,7 @@ LINES_PER_BATCH = 20_000
 #: not valid, or None to skip the line.
 LineParser: TypeAlias = Callable[[str, int, str], dict[str, Any] | str | None]
 
-# a key starts with the record type (2 bytes), the length of the group (2 bytes) and the group
-#: SQL: the record is a committed offset.
+# a key: record type (2 bytes), length of the group (2 bytes), group
 IS_OFFSET_SQL = "substring(key, 1, 2) in (X'0000', X'0001')"
 #: SQL: the bytes of the group's name.
 GROUP_SQL = "substring(key, 5, cast(conv(hex(substring(key, 3, 2)), 16, 10) as int))"

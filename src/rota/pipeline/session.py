@@ -39,8 +39,7 @@ INSTALL_JAVA = (
 )
 
 _REMOVED_JAVA_OPTIONS = (
-    # Spark sets it for its machine learning; a Java without this module does not start,
-    # and a Java with it prints a warning
+    # Spark sets it for machine learning; a Java without this module does not start
     "--add-modules=jdk.incubator.vector",
     # removed in Java 24, which prints a warning
     "--add-opens=java.base/sun.security.action=ALL-UNNAMED",

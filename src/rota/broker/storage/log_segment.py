@@ -246,8 +246,7 @@ def find_row(segments: Sequence[LogSegment], offset: int) -> int:
     return max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0)
 
 
-# The searches raise CorruptBatchError if a batch that they must read is corrupt, and Refused if its
-# decoding exceeds the budget.
+# searches raise CorruptBatchError for a corrupt batch, Refused above the budget
 
 LOOKUP_WINDOW_BYTES = 1 << 16  # the window of a lookup: the distance of a few index entries
 FULL_CHECK_BYTES = 1 << 20  # so many bytes are read to check a timestamp; of more, samples

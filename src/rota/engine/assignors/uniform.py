@@ -73,8 +73,7 @@ def partition_iteration_order(numbers: list[int]) -> list[int]:
     mask = max(1 << (count * 4 // 3).bit_length(), DEFAULT_INITIAL_CAPACITY) - 1
     if last <= mask:  # each partition has its own bucket
         return numbers
-    # the fewer buckets are shared, the fewer can be in any; up to the upper half a number is its
-    # own place in a table
+    # with fewer buckets each holds fewer; up to the upper half a number is its own place
     if last < UPPER_HALF and len({number & mask for number in numbers}) > count - TREEIFY_THRESHOLD:
         return sorted(numbers, key=mask.__and__)
     return [numbers[at] for at in hash_set_order(numbers)]

@@ -93,8 +93,7 @@ SHUT_DOWN_AFTER = 30 * MINUTE  # all members closed and stayed away longer: on p
 #: A group is a scheduled job if all members closed so often, its longest absence is at most this
 #: multiple of the shortest, and it was away for at least this share of the time.
 MIN_RUNS, SCHEDULE_TOLERANCE, IDLE_SHARE = 4, 1.5, 0.5
-#: Records may arrive unevenly between log-end samples further apart than this and than the
-#: downtime: their number is unknown then.
+#: Between log-end samples further apart, the number of records is unknown.
 MAX_SAMPLE_GAP = 60 * MINUTE
 
 

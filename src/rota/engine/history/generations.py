@@ -580,8 +580,7 @@ class ConsumerGroupReader(ModernGroupReader):
 
     def __init__(self, builder: HistoryBuilder, names: Mapping[bytes, str]) -> None:
         super().__init__(builder, names)
-        #: Later memberships by member: compaction may keep a member's assignment but remove the
-        #: membership before it.
+        #: Later memberships by member: compaction may remove the one before.
         self.later_memberships: dict[str, MemberMetadataEntry] = {}
 
     def clear(self) -> None:

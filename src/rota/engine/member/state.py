@@ -471,8 +471,7 @@ class MemberSession:
             )
         )
         now, interval = self.commands.now, self.config.heartbeat_interval
-        # counted from the due time, or late timers would add up; but after a long standstill the
-        # missed heartbeats are not sent
+        # counted from the due time; after a long standstill missed heartbeats are not sent
         next_due = due + interval if due + interval > now else now + interval
         self.commands.start_timer(events.MemberTimer.HEARTBEAT, next_due)
 

@@ -20,8 +20,7 @@ class RebalanceProtocol(enum.IntEnum):
     """A member uses the highest one that all its strategies support."""
 
     EAGER = 0  # a member revokes all its partitions before it joins
-    #: Members keep their partitions; those that move are revoked now and assigned in the next
-    #: rebalance.
+    #: Members keep partitions; those that move are revoked now and assigned next time.
     COOPERATIVE = 1
 
 

@@ -86,14 +86,6 @@ function formatTimeRange(from, to) {
 }
 
 // A time in a short sentence: '09:00', or with the day if the evidence has several days.
-// Replaces the times in a sentence of the tables ('2026-01-05 14:00Z') by short ones.
-const TIME_IN_TEXT = /(\d{4}-\d\d-\d\d) (\d\d:\d\d(:\d\d)?)Z/g;
-
-function withShortTimes(text, begin, end) {
-  return text.replace(TIME_IN_TEXT, (_, day, time, seconds) => (
-    formatMoment(Date.parse(`${day}T${time}Z`), begin, end, Boolean(seconds))));
-}
-
 function formatMoment(time, begin, end, withSeconds = true) {
   const isOneDay = end - begin <= DAY;
   return isOneDay ? formatClock(time, withSeconds) : `${wallClock(time).slice(5, 10)} ${formatClock(time, withSeconds)}`;
@@ -465,10 +457,6 @@ async function copyText(text, button) {
   const before = button.textContent;
   button.textContent = 'Copied';
   setTimeout(() => { button.textContent = before; }, 1200);
-}
-
-function say(text) {
-  at('spoken').textContent = text;
 }
 
 // Unpacks data that rota.report.page.chart_data packed: JSON, deflated, in base64.

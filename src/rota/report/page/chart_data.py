@@ -68,7 +68,6 @@ STOP_KEY = ("since", "until", "reason", *REBALANCE_KEY)
 NAME_COLUMNS = (
     *("cause", "evidence", "likely", "reason", "strategy", "rollout", "kind", "protocol"),
 )
-UNCOUNTED_REASONS = pa.array(["not polled", "shut down"])  # those that no sum has
 #: Limits for each group: rows of gold/downtime to choose from, and runs of partitions in them.
 MAX_STOP_ROWS, MAX_STOP_RUNS = 20_000, 6_000
 #: Lines of the broker's log that show a rebalance, in the order in which they are kept; the number
@@ -412,8 +411,7 @@ def _rows(table: pa.Table, *columns: str) -> Iterator[tuple[Any, ...]]:
 
 
 LAG_BUCKETS = 240  # number of time buckets in a chart; each shows the largest lag in its time
-#: Number of partitions of a group with their own lag: those with the largest. If the page has many
-#: groups, each has fewer.
+#: Partitions of a group with their own lag, the largest; fewer if there are many groups.
 PARTITIONS_WITH_LAG, SERIES_PER_PAGE = 12, 3_000
 BUCKETS_PER_PASS = 1 << 22  # pairs of interval and bucket computed at a time
 #: Digits of a run's lag: in a run of one bucket, and in a longer run.

@@ -60,6 +60,9 @@ def build_summary(story: Story, gold: GoldTables) -> dict[str, Any]:
         names,
         (*chart_data.REBALANCE_KEY, "reason"),
     )
+    starts = chart_data.split_by_group(
+        _first_downtimes(counted_downtime(gold.downtime)), names, chart_data.REBALANCE_KEY
+    )
     absences = find_absences(gold.downtime)
     lags = chart_data.lag_series(story.lag, names, [window] * len(names))
     return {
@@ -70,6 +73,7 @@ def build_summary(story: Story, gold: GoldTables) -> dict[str, Any]:
             _group_fields(group)
             | _rebalance_columns(rebalances[place], window.begin)
             | {
+                "spans": _downtime_spans(rebalances[place], starts[place]),
                 "reasons": chart_data.reason_columns(rebalances[place], reasons[place]),
                 "absences": [list(asdict(one).values()) for one in absences.get(group.name, ())],
                 "lag": asdict(lags[place]) if place in lags else None,
@@ -107,6 +111,23 @@ def _rebalance_columns(table: pa.Table, begin: int) -> dict[str, list[Any]]:
         "causes": table["cause"].dictionary_encode().combine_chunks().dictionary.to_pylist(),
         "downtime": table["downtime_ms"].to_pylist(),
     }
+
+
+def _first_downtimes(downtime: pa.Table) -> pa.Table:
+    """Returns when the downtime that each rebalance ended began."""
+    keys = ["group", *chart_data.REBALANCE_KEY]
+    rows = downtime.select(keys).append_column("since", to_milliseconds(downtime["since"]))
+    return rows.group_by(keys).aggregate([("since", "min")])
+
+
+def _downtime_spans(rebalances: pa.Table, starts: pa.Table) -> list[int]:
+    """Returns the time from the first downtime of each rebalance to its end; 0: no downtime."""
+    names = chart_data.REBALANCE_KEY
+    keys = zip(*(starts[name].to_pylist() for name in names), strict=True)
+    firsts = dict(zip(keys, starts["since_min"].to_pylist(), strict=True))
+    at = rebalances["at"].to_pylist()
+    own = zip(*(rebalances[name].to_pylist() for name in names), strict=True)
+    return [max(time - firsts.get(key, time), 0) for time, key in zip(at, own, strict=True)]
 
 
 def counted_downtime(downtime: pa.Table) -> pa.Table:

@@ -177,7 +177,10 @@ def _facts(story: Story, gold: GoldTables, made_at: int) -> Iterator[str]:
 
 def format_window(begin: int, end: int) -> str:
     """Returns a time range like ``Mon, 5 Jan 2026, 00:00 to 23:59 UTC``; so does base.js."""
-    first, last = (EPOCH + timedelta(milliseconds=time) for time in (begin, end))
+    try:
+        first, last = (EPOCH + timedelta(milliseconds=time) for time in (begin, end))
+    except OverflowError:
+        return f"{format_time(begin)} to {format_time(end)}"
     day = f"{first:%a}, {first.day} {first:%b %Y}, {first:%H:%M}"
     if first.date() == last.date():
         return f"{day} to {last:%H:%M} UTC"

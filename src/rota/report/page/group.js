@@ -75,6 +75,8 @@ class GroupPage {
     this.chart.slots = null;
     this.chart.draw();
     this.fillHead();
+    this.fillRail();
+    this.fillChips();
     this.updateToolbar();
     this.table.render();
     if (this.selected !== null) fillPanel(this.data, this.selected, this.panelPage);
@@ -687,6 +689,7 @@ function richText(text, data) {
 
 function momentInText(text, { begin, end }) {
   const time = Date.parse(text.replace(' ', 'T'));
+  if (Number.isNaN(time)) return text; // a client id may look like a time
   return element('time', { datetime: new Date(time).toISOString() }, formatMoment(time, begin, end, text.length > 17));
 }
 

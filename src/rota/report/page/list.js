@@ -5,6 +5,27 @@ const SPARK_WIDTH = 176, SPARK_HEIGHT = 30, SPARK_BASE = 21;
 const SHORT_REASONS = { silent: 'session timeout', empty: 'no members' };
 let overview = null;
 
+// Whether a name matches a pattern with * and ?, in steps that do not multiply.
+function matchesGlob(name, pattern) {
+  let at = 0, place = 0, star = -1, mark = 0;
+  while (place < name.length) {
+    if (pattern[at] === '*') {
+      star = at++;
+      mark = place;
+    } else if (at < pattern.length && (pattern[at] === '?' || pattern[at] === name[place])) {
+      at++;
+      place++;
+    } else if (star >= 0) {
+      at = star + 1;
+      place = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (pattern[at] === '*') at++;
+  return at === pattern.length;
+}
+
 function groupList(openGroup) {
   const body = at('groups').tBodies[0];
   const headings = [...at('groups').tHead.rows[0].cells];
@@ -32,15 +53,14 @@ function groupList(openGroup) {
 
   function matchesWord(group, word) {
     if (!/[*?]/.test(word)) return group.words.includes(word);
-    const pattern = word.replace(/[.+^${}()|[\]\\]/g, '\\$&').replaceAll('*', '.*').replaceAll('?', '.');
-    const glob = new RegExp(`^${pattern}$`, 's');
-    return [group.name, ...group.topics].some((name) => glob.test(name.toLowerCase()));
+    return [group.name, ...group.topics].some((name) => matchesGlob(name.toLowerCase(), word));
   }
 
   function isActive(group) {
     if (!filter.range) return true;
     const { rebalances, downtime, lag } = group.sum;
-    return rebalances > 0 || downtime > 0 || (!filter.causes.size && group.lag && lag >= group.lag.shown);
+    const isSick = group.severity > 0 && group.since !== null && group.since <= filter.range[1];
+    return rebalances > 0 || downtime > 0 || (isSick && !filter.causes.size) || (!filter.causes.size && group.lag && lag >= group.lag.shown);
   }
 
   const ORDERS = {
@@ -48,22 +68,23 @@ function groupList(openGroup) {
     health: (group) => (filter.range
       ? [group.sum.downtime, group.severity, group.sum.rebalances] : [group.severity, group.sum.downtime, group.sum.rebalances]),
     rebalances: (group) => [group.sum.rebalances, group.sum.downtime],
-    downtime: (group) => [group.downtime_ms === null ? -1 : group.sum.downtime],
+    downtime: (group) => [group.downtime_ms === null ? null : group.sum.downtime],
     lag: (group) => [lagOrder(group, filter.range ? group.sum.lag : group.lag?.now), lagOrder(group, group.lag?.most)],
-    saving: (group) => [group.saving_ms ?? -1, group.severity],
+    saving: (group) => [group.saving_ms, group.severity],
     name: (group) => [group.name.toLowerCase()],
     strategy: (group) => [group.strategy],
   };
 
   // Seconds; records come after all seconds, because they cannot be compared; unknown is last.
   function lagOrder(group, amount) {
-    if (!group.lag || amount === undefined || Number.isNaN(amount)) return -2;
+    if (!group.lag || amount === undefined || Number.isNaN(amount)) return null;
     return group.lag.inSeconds ? amount : -1 / (amount + 2);
   }
 
   function compare(a, b) {
     const [x, y] = [ORDERS[filter.sort](a), ORDERS[filter.sort](b)];
     const sign = filter.falling ? -1 : 1;
+    if (x[0] === null || y[0] === null) return (x[0] === null) - (y[0] === null) || a.index - b.index; // unknown is last
     for (let index = 0; index < x.length; index++) {
       if (x[index] < y[index]) return -sign;
       if (x[index] > y[index]) return sign;
@@ -127,7 +148,8 @@ function groupList(openGroup) {
       for (const [name, nodes] of original.get(row)) cell(name).replaceChildren(...nodes);
     } else {
       cell('rebalances').replaceChildren(known(group.mark, number(group.sum.rebalances)));
-      cell('downtime').replaceChildren(known(group.mark, duration(group.sum.downtime)));
+      const isKnown = group.downtime_ms !== null;
+      cell('downtime').replaceChildren(isKnown ? known(group.mark, duration(group.sum.downtime)) : UNKNOWN);
       cell('cause').replaceChildren(element('span', { class: 'cut2' }, causeTally(group.sum.causes) || 'No rebalance'));
       if (filter.range) {
         cell('lag').replaceChildren(
@@ -143,7 +165,9 @@ function groupList(openGroup) {
     const since = row.querySelector('[data-since]');
     if (since) since.textContent = `since ${momentText(Number(since.dataset.since)).slice(0, -3)}`;
     for (const time of row.querySelectorAll('time')) {
-      time.textContent = formatMoment(Date.parse(time.dateTime), overview.begin, overview.end, time.dateTime.length > 17);
+      const value = Date.parse(time.dateTime);
+      // a client id may look like a time
+      if (!Number.isNaN(value)) time.textContent = formatMoment(value, overview.begin, overview.end, time.dateTime.length > 17);
     }
   }
 
@@ -308,7 +332,8 @@ function groupList(openGroup) {
 
   function readState(hash) {
     const [from, to] = [hash.from, hash.to].map((text) => (text ? parseHashTime(text) : null));
-    filter.range = from !== null && to !== null && to > from ? [Math.max(from, overview.begin), Math.min(to, overview.end)] : null;
+    const [begin, end] = [Math.max(from ?? NaN, overview.begin), Math.min(to ?? NaN, overview.end)];
+    filter.range = begin < end ? [begin, end] : null;
     filter.query = hash.q || '';
     at('search').value = filter.query;
     const values = (text) => (text || '').split(',').filter(Boolean);
@@ -316,8 +341,8 @@ function groupList(openGroup) {
     filter.causes = new Set(values(hash.cause).filter((name) => CAUSE_INDEX.has(name)).map(causeIndex));
     filter.strategies = new Set(values(hash.strategy));
     const sort = (hash.sort || '').replace(/^-/, '');
-    filter.sort = sort in ORDERS ? sort : 'health';
-    filter.falling = sort in ORDERS ? hash.sort.startsWith('-') : true;
+    filter.sort = Object.hasOwn(ORDERS, sort) ? sort : 'health';
+    filter.falling = Object.hasOwn(ORDERS, sort) ? hash.sort.startsWith('-') : true;
     showChips();
     show();
   }
@@ -371,7 +396,8 @@ function groupList(openGroup) {
   // Opens the group of a row, at the selected time.
   function openRow(row) {
     const [from, to] = filter.range || [null, null];
-    location.hash = hashOf({ g: row.dataset.group, from: from && timeInHash(from), to: to && timeInHash(to) });
+    const group = overview.groups.find((each) => each.row === row);
+    location.hash = hashOf({ g: group.name, from: from && timeInHash(from), to: to && timeInHash(to) });
   }
 
   function moveFocus(step) {
@@ -384,7 +410,17 @@ function groupList(openGroup) {
   at('search').addEventListener('input', (event) => search(event.target.value));
   at('search').addEventListener('keydown', (event) => { if (event.key === 'Enter' && ordered.length) openRow(ordered[0].row); });
   at('more').addEventListener('click', () => showMore(ROWS_PER_STEP));
-  window.addEventListener('beforeprint', () => { if (!at('overview').hidden) { most = Infinity; showRows(); } });
+  let screenRows = null;
+  window.addEventListener('beforeprint', () => {
+    if (at('overview').hidden) return;
+    [screenRows, most] = [most, Infinity];
+    showRows();
+  });
+  window.addEventListener('afterprint', () => {
+    if (screenRows === null) return;
+    [most, screenRows] = [screenRows, null];
+    showRows();
+  });
   for (const heading of headings) {
     heading.querySelector('button')?.addEventListener('click', (event) => sortBy(event.currentTarget.dataset.sort));
   }
@@ -398,5 +434,5 @@ function groupList(openGroup) {
     openRow(row);
   });
   arrange(); // a link may open a group before the list is shown
-  return { readState, state, show, exportRows, neighbours, moveFocus, redraw: () => timeline.draw(), ranges: () => filter.range };
+  return { readState, state, show, exportRows, neighbours, moveFocus, redraw: () => timeline.draw() };
 }

@@ -158,6 +158,8 @@ async function start() {
   const data = await unpackJson(at('summary').textContent).catch(showUnpackError);
   if (!data) return;
   overview = decodeSummary(data, [...at('groups').tBodies[0].rows]);
+  // HTML changes some characters of names in attributes
+  overview.groups.forEach((group, index) => groupLinks.set(group.name, { link: group.row.querySelector('a'), index }));
   list = groupList((group, rebalance) => {
     location.hash = hashOf({ g: group.name, ...(rebalance === null ? {} : { at: timeInHash(group.at[rebalance]), r: rebalance }) });
   });

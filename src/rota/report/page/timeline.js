@@ -57,22 +57,31 @@ function sumInRange(group, range, shownCauses) {
   const sum = { rebalances: 0, downtime: 0, reasons: new Map(), causes: new Map(), lag: NaN };
   const add = (reason, length) => sum.reasons.set(reason, (sum.reasons.get(reason) || 0) + length);
   const reasons = Object.entries(group.reasons);
-  const end = range ? lowerBound(group.at, to + 1) : group.at.length;
-  for (let index = range ? lowerBound(group.at, from) : 0; index < end; index++) {
-    const cause = group.cause[index];
+  for (let index = 0; index < group.at.length; index++) {
+    const [cause, time] = [group.cause[index], group.at[index]];
     if (shownCauses.size && !shownCauses.has(cause)) continue;
-    sum.rebalances++;
-    sum.downtime += group.downtime[index] || 0;
-    sum.causes.set(cause, (sum.causes.get(cause) || 0) + 1);
-    for (const [reason, lengths] of reasons) if (lengths[index]) add(reason, lengths[index]);
+    if (time >= from && time <= to) {
+      sum.rebalances++;
+      sum.causes.set(cause, (sum.causes.get(cause) || 0) + 1);
+    }
+    const share = shareInRange(time - group.spans[index], time, from, to);
+    if (!share) continue;
+    sum.downtime += (group.downtime[index] || 0) * share;
+    for (const [reason, lengths] of reasons) if (lengths[index]) add(reason, lengths[index] * share);
   }
-  for (const { until, length, reason } of shownCauses.size ? [] : group.absences) {
-    if (until < from || until > to) continue;
-    sum.downtime += length;
-    add(reason, length);
+  for (const { since, until, length, reason } of shownCauses.size ? [] : group.absences) {
+    const share = shareInRange(since, until, from, to);
+    sum.downtime += length * share;
+    if (share) add(reason, length * share);
   }
   if (group.lag && range) sum.lag = mostLagBetween(group.lag, from - overview.begin, to - overview.begin);
   return sum;
+}
+
+// The part of a time that is within a range; downtime counts evenly over its time.
+function shareInRange(since, until, from, to) {
+  if (since >= from && until <= to) return 1;
+  return until > since ? Math.max(Math.min(until, to) - Math.max(since, from), 0) / (until - since) : 0;
 }
 
 function mostLagBetween({ bins, step }, from, to) {
