@@ -5,7 +5,7 @@ cluster, and the words that the search finds. list.js and timeline.js read it.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -20,16 +20,6 @@ from rota.report.story import GoldTables, GroupStory, Story
 #: Columns of gold/rebalances that :func:`build_summary` reads.
 REBALANCE_COLUMNS = ("at", "cause", "downtime_ms", *chart_data.REBALANCE_KEY)
 ROUNDED_WINDOW = 120 * MINUTE  # a longer window begins and ends at a whole minute
-
-
-@dataclass(frozen=True, slots=True)
-class Absence:
-    """Downtime that no rebalance ended: the restart of a static member, or an unended absence."""
-
-    since: int
-    until: int
-    milliseconds: int  # sum over all partitions
-    reason: str
 
 
 def cluster_window(story: Story, gold: GoldTables) -> ChartWindow:
@@ -75,7 +65,7 @@ def build_summary(story: Story, gold: GoldTables) -> dict[str, Any]:
             | {
                 "spans": _downtime_spans(rebalances[place], starts[place]),
                 "reasons": chart_data.reason_columns(rebalances[place], reasons[place]),
-                "absences": [list(asdict(one).values()) for one in absences.get(group.name, ())],
+                "absences": absences.get(group.name, []),
                 "lag": asdict(lags[place]) if place in lags else None,
             }
             for place, group in enumerate(story.groups)
@@ -136,8 +126,10 @@ def counted_downtime(downtime: pa.Table) -> pa.Table:
     return downtime.filter(compute.invert(compute.is_in(downtime["reason"], value_set=uncounted)))
 
 
-def find_absences(downtime: pa.Table) -> dict[str, list[Absence]]:
-    """Returns each group's downtime that no rebalance ended, without the uncounted reasons."""
+def find_absences(downtime: pa.Table) -> dict[str, list[list[Any]]]:
+    """Returns each group's downtime that no rebalance ended: static members that restarted, and
+    absences that have not ended. A row is since, until, its length in all partitions, the reason.
+    """
     counted = counted_downtime(downtime)
     rows = counted.filter(compute.is_null(counted["to_generation"]))
     since, until = (to_milliseconds(rows[name]) for name in ("since", "until"))
@@ -147,6 +139,7 @@ def find_absences(downtime: pa.Table) -> dict[str, list[Absence]]:
     found = defaultdict(list)
     order = [(name, "ascending") for name in ("since", "until", "reason")]
     for row in summed.sort_by(order).to_pylist():
-        absence = Absence(row["since"], row["until"], row["length_sum"], row["reason"])
-        found[row["group"]].append(absence)
+        found[row["group"]].append(
+            [row[name] for name in ("since", "until", "length_sum", "reason")]
+        )
     return found
