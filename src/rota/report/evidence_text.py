@@ -38,6 +38,10 @@ def input_text(evidence: EvidenceSummary) -> str:
         begin = evidence.first if evidence.since is None else evidence.since
         length = format_rounded_duration(max(evidence.last - begin, 0))
         facts = [f"{length} to {format_time(evidence.last)}"]
+    if unread := sum(number for _, number, _ in evidence.unread):
+        facts.append(
+            f"{unread:,} not decoded ({', '.join(what for what, _, _ in evidence.unread)})"
+        )
     if evidence.polled is not None:
         facts.append(f"sampled every {evidence.polled['every']:g} s")
         if evidence.polled["gaps"]:
@@ -49,10 +53,6 @@ def input_text(evidence: EvidenceSummary) -> str:
     if evidence.lookups is not None and evidence.lookups["skipped_partitions"]:
         skipped = len(evidence.lookups["skipped_partitions"])
         facts.append(f"no lag for {count_noun(skipped, 'partition')}")
-    if unread := sum(number for _, number, _ in evidence.unread):
-        facts.append(
-            f"{unread:,} not decoded ({', '.join(what for what, _, _ in evidence.unread)})"
-        )
     return "; ".join(facts)
 
 

@@ -360,8 +360,10 @@ def test_what_was_found_can_be_printed(
     print_summary(story, page)
     shown = capsys.readouterr().out
     assert "\x1b" not in shown, "no name reaches the terminal's controls"
-    assert "not a valid batch (zeros)" in " ".join(shown.split())
-    assert json.loads(json.dumps(story_json(story, page)))["groups"]
+    assert " not decoded (" in " ".join(shown.split())
+    found = json.loads(json.dumps(story_json(story, page)))
+    assert found["groups"]
+    assert "not a valid batch (zeros)" in str(found["not_read"])
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)

@@ -17,6 +17,7 @@ from rota.pipeline.tables import (
     COMMITS,
     DOWNTIME,
     GENERATIONS,
+    GROUPS,
     JOURNAL,
     OWNERSHIP,
     REBALANCES,
@@ -181,7 +182,11 @@ def test_redacted_tables_name_nobody(
         if member[name]
     }
     assert len(names) > 100
-    shown = "\n".join(repr(rows) for rows in read_all_tables(found.out, TABLES).values())
+    tables = read_all_tables(found.out, TABLES)
+    for row in tables[GROUPS.name]:
+        for member in row["last_members"]:
+            member["assigned"] = []  # a client's name may be like a partition's: orders-1
+    shown = "\n".join(map(repr, tables.values()))
     shown = shown.replace(str(tmp_path.parent), "")  # the name of a folder may be like a member's
     # a client's name may be part of its group's, which is not hidden
     groups = " ".join({row["group"] for row in found.rows(GENERATIONS)})

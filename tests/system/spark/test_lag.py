@@ -140,7 +140,7 @@ def test_a_group_that_was_deleted_was_not_waiting_meanwhile(logged_run: Pipeline
 
 
 def test_every_group_has_a_health(logged_run: PipelineRun) -> None:
-    """Four minutes are too short for a problem; a-deleted and a-prime have no offsets."""
+    """Four minutes are too short for a problem; a-deleted, a-prime and a-share have no offsets."""
     health = {
         row["group"]: row for row in pq.read_table(logged_run.out / "gold/health").to_pylist()
     }
@@ -151,7 +151,7 @@ def test_every_group_has_a_health(logged_run: PipelineRun) -> None:
     }
     assert health.keys() == groups
     unknown = {group for group, row in health.items() if row["health"] == "unknown"}
-    assert unknown == {"a-deleted", "a-prime"}
+    assert unknown == {"a-deleted", "a-prime", "a-share"}
     assert {row["worst"] for row in health.values()} == {"OK", "unknown"}
     status = pq.read_table(logged_run.out / "gold/status").to_pylist()
     for row in status:
