@@ -259,10 +259,7 @@ def test_a_group_that_was_empty_all_the_time_has_advice() -> None:
     assert (advice["rebalances"], advice["downtime_ms"]) == (0, 36 * HOUR)
     assert advice["downtime_by_reason"] == {"empty": 36 * HOUR}
     assert advice["policies_used"] == ["range"]
-    assert (
-        advice["happened"]
-        == "No rebalances; 36 h of downtime, mostly while the group had no members."
-    )
+    assert advice["happened"] == "No rebalances; 36 h of downtime, mostly without members."
 
 
 def test_a_static_restart_without_a_rebalance_has_advice() -> None:

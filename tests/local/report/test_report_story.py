@@ -198,7 +198,7 @@ def test_a_group_without_rebalances_has_its_downtime(tmp_path: Path) -> None:
     assert (group.name, group.rebalances, group.downtime_ms) == ("gone", 0, hours)
     assert group.downtime_by_reason == {"empty": hours}
     assert (group.verdict, group.policies_used) == ("fix first", ("range",))
-    assert group.happened.endswith("6 h of downtime, mostly while the group had no members.")
+    assert group.happened.endswith("6 h of downtime, mostly without members.")
 
 
 def test_patterns_are_the_cause_and_without_them_the_causes_of_the_rebalances() -> None:

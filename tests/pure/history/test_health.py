@@ -503,7 +503,7 @@ def test_a_partition_without_any_commit_is_unknown_if_it_has_an_owner_and_record
     assert status.reason == (
         f"orders-1: no offset was ever committed; it has had an owner since {ON} 00:00Z, and "
         "2,000 "
-        "records arrived"
+        "records have arrived"
     )
     for owners, until, expected in (
         ([owning(0, 0, 1)], 12, UNKNOWN),

@@ -74,8 +74,8 @@ LIST = "partition.assignment.strategy"
 GO = "config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy"
 PYTHON = "partition_assignment_strategy"
 WITHOUT = (
-    f", and without {LIST}, session.timeout.ms and heartbeat.interval.ms, which are then the "
-    "broker's"
+    f", and without {LIST}, session.timeout.ms and heartbeat.interval.ms, which the "
+    "broker then sets"
 )
 BROKERS = "Check that the brokers run Kafka 4.0 or newer, and that every member uses"
 CHANGES = f"{RESTART} with this setting{{}}. The group changes over while it runs."

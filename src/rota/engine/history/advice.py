@@ -124,7 +124,7 @@ _DOWNTIME_REASONS = {
     DowntimeReason.LEFT: "after members left",
     DowntimeReason.SILENT: "while waiting for session timeouts",
     DowntimeReason.RESTARTED: "while static members restarted",
-    DowntimeReason.EMPTY: "while the group had no members",
+    DowntimeReason.EMPTY: "without members",
 }
 
 
@@ -543,7 +543,7 @@ class _AdviceCase:
             text += f", plus {format_rounded_duration(total.not_polled_ms)} without polls"
         if with_reason and total.shut_down_ms >= MIN_SAVED:
             closed = format_rounded_duration(total.shut_down_ms)
-            text += f", not counting {closed} while all members were shut down"
+            text += f", not counting {closed} of shutdown"
         return text
 
     def _describe_reason(self, reason: DowntimeReason) -> str:

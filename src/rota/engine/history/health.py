@@ -527,7 +527,7 @@ class _History:
             is_last = last + 1 == len(at) or partition[last + 1] != number
             soon = self._until - at[last] <= max(int(self._limit[number]), 2 * step)
             until = self._until if is_last and soon else int(at[last])
-            since_then = "; the group has not begun to catch up since" if last > final else ""
+            since_then = "; the delay has not decreased since" if last > final else ""
             topic, partition_number = self._partitions[number]
             minutes = (at[final] - at[first]) / MINUTE
             consumed = offset[final] - offset[first]
