@@ -149,6 +149,12 @@ function isolateWords(text) {
   return text.split(RIGHT_TO_LEFT_WORD).map((part, index) => (index % 2 ? isolate(part) : part));
 }
 
+// A setting whose lines break after a comma and before a dot, not in the middle of a name.
+function breakable(text) {
+  return isolateWords(text).flatMap((part) => (typeof part !== 'string' ? [part]
+    : part.split(/(?<=,)(?=\S)|(?<=\w)(?=\.[A-Za-z])/).flatMap((piece, index) => (index ? [element('wbr'), piece] : [piece]))));
+}
+
 function shortened(text, most) {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }

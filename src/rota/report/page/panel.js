@@ -270,7 +270,7 @@ function panelWords(chart, index) {
 
 function codeBlock(text) {
   const button = element('button', { type: 'button', class: 'copy', onclick: () => copyText(text, button) }, 'Copy');
-  return element('div', { class: 'code' }, element('pre', { tabindex: '0' }, element('code', null, ...isolateWords(text))), button);
+  return element('div', { class: 'code' }, element('pre', { tabindex: '0' }, element('code', null, ...breakable(text))), button);
 }
 
 // How each number of the panel is known.
