@@ -83,7 +83,7 @@ def test_a_group_from_its_health_to_its_page(small: Path, rota_why: WhyCommand) 
         "  time                  cause       members  moves (necessary)  downtime"
     )
     assert rebalances[-1] == (
-        "  2026-11-15 12:00:20Z  joined       4 -> 5           9 (3)     1.2 s"
+        "  2026-11-15 12:00:20Z  joined       4 -> 5              9 (3)     1.2 s"
     )
     assert len(rebalances) == 11
     assert "  - app-5 joined and left 5 times" in found["Patterns"]
