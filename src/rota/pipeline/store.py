@@ -59,6 +59,7 @@ from rota.pipeline.tables import (
     COMMITS,
     DOWNTIME,
     GENERATIONS,
+    GROUPS,
     LAG,
     OWNERSHIP,
     REBALANCES,
@@ -243,7 +244,7 @@ REPLACED_RUN_SECONDS = 120.0  # seconds for which a replaced run stays readable
 
 #: Tables that ``--follow`` writes by bucket.
 BUCKETED_TABLES = frozenset(
-    {COMMITS, GENERATIONS, OWNERSHIP, REBALANCES, DOWNTIME, LAG, WHATIF, ADVICE, ADVISED}
+    {COMMITS, GENERATIONS, OWNERSHIP, GROUPS, REBALANCES, DOWNTIME, LAG, WHATIF, ADVICE, ADVISED}
 )
 
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")

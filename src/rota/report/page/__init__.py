@@ -1,3 +1,1 @@
-"""The HTML page of the report: Python code that writes it, and the HTML, CSS and JavaScript
-files that it consists of.
-"""
+"""The HTML page of the report: the Python code that writes it, and its HTML, CSS and JavaScript."""
