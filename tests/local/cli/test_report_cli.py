@@ -81,8 +81,8 @@ DEMO: simulated data, not a real cluster
 3. <script>alert(1)</script>"'&: unknown, 6.5 s downtime
 {third}
 
-input: 6 h to 2026-11-15 12:00:20Z; sampled every 30 s with 1 gap; compaction
-  removed the beginning of 1 group; 3 not decoded (records of a version that is…
+input: 6 h to 2026-11-15 12:00:20Z; 3 not decoded (records of a version that is
+  not known); sampled every 30 s with 1 gap; compaction removed the beginning o…
 report: out/report.html
 one group: rota why GROUP out; to open the report: rota report out --open
 """
